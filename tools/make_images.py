@@ -22,8 +22,20 @@ from dtlearn.data_parallel.samples.sampler import EvaluationSampler, shard_indic
 from dtlearn.memory import record_on_ranks
 from dtlearn.mixed_precision import BF16, FP16
 from dtlearn.mixed_precision.measure.gradients import gpt_gradients, log2_histogram
-from dtlearn.models import GPT, GPTConfig, load_corpus, next_token_loss
+from dtlearn.models import GPT, MLP, GPTConfig, load_corpus, next_token_loss, num_parameters
 from dtlearn.models.train_digits import train
+from dtlearn.parameter_server import (
+    ParameterServer,
+    Shard,
+    Synchronous,
+    Worker,
+    by_range,
+    open_channels,
+    ring_traffic,
+    server_traffic,
+    shapes_of,
+    train_request_response,
+)
 from dtlearn.pipeline_parallel import make_schedule
 from dtlearn.runtime.errors import RanksDisagree
 from dtlearn.runtime.link.link import Link
@@ -34,10 +46,12 @@ from dtlearn.viz import (
     LayerRun,
     UnitRun,
     bucket_timeline,
+    bytes_on_links,
     collective_steps,
     draw_layer,
     draw_schedule,
     gradient_histograms,
+    link_bytes,
     module_runs,
     rendezvous,
     sample_grid,
@@ -84,17 +98,17 @@ def _all_but_one() -> None:
 
 
 def ring_all_reduce() -> Figure:
-    record = run_ranks(_all_reduce, 4, device="cpu", record=True).record
+    record = run_ranks(_all_reduce, 4, 1000, device="cpu", record=True).record
     phases = {"Reduce-scatter: the receiver adds": 3, "All-gather: the receiver replaces": 3}
     return placed_figure(collective_steps(record), circle(4), "Ring all-reduce on 4 ranks", phases)
 
 
-def _all_reduce() -> None:
+def _all_reduce(elements: int) -> None:
     import torch
 
     from dtlearn.collectives import all_reduce
 
-    all_reduce(torch.ones(1000))
+    all_reduce(torch.ones(elements))
 
 
 def samples() -> Figure:
@@ -117,6 +131,44 @@ def buckets() -> Figure:
     names = {"naive": "one by one", "ours": "in buckets"}
     title = "One training step: gradients averaged one by one, and in buckets"
     return bucket_timeline({names[kind]: fastest(record, kind) for kind in kinds}, title)
+
+
+def hot_links() -> Figure:
+    links, servers, formula = {}, {}, {}
+    nbytes = 4 * num_parameters(MLP())
+    for number in (1, 2, 4):
+        name = f"{number} server{'s' * (number > 1)}"
+        record = run_ranks(_train_with_servers, 4 + number, number, device="cpu", record=True).record
+        links[name], servers[name] = bytes_on_links(record), number
+        formula[name] = [rank.nbytes for rank in server_traffic([nbytes // number] * number, 4)]
+    record = run_ranks(_all_reduce, 4, num_parameters(MLP()), device="cpu", record=True).record
+    links["ring"], servers["ring"] = bytes_on_links(record), 0
+    formula["ring"] = [rank.nbytes for rank in ring_traffic(nbytes, 4)]
+    title = "One server has the hottest link; as many servers as workers have cooler ones than a ring"
+    return link_bytes(links, servers, formula, title, "one recorded step of 4 workers, 26,122 parameters in fp32")
+
+
+def _train_with_servers(num_servers: int) -> None:
+    """One synchronous step."""
+    import torch
+    import torch.distributed as dist
+
+    model = MLP()
+    parameters = dict(model.named_parameters())
+    placement = by_range(shapes_of(parameters), num_servers)
+    channels = open_channels(num_servers, placement)
+    if channels.roles.is_server(rank := dist.get_rank()):
+        shard = Shard(placement.pieces(rank, parameters), lambda p: torch.optim.SGD(p, lr=0.1))
+        ParameterServer(channels, shard, Synchronous()).serve()
+        return
+    worker = Worker(channels, parameters, placement)
+
+    def compute(number: int) -> int:
+        model(torch.ones(4, 64)).square().mean().backward()
+        return 4
+
+    train_request_response(worker, compute, 1)
+    worker.close()
 
 
 def gradients() -> Figure:
@@ -246,6 +298,12 @@ IMAGES: dict[str, tuple[Callable[[], Figure], str]] = {
         "Recorded training steps of two ranks on an emulated link of 1 Gb/s: with an all-reduce for each parameter "
         "after backward, both ranks wait for all of them; with buckets of 4 MiB, many all-reduces go on while "
         "backward computes, and only the last ones are waited for.",
+    ),
+    "ch04_parameter_server/hot_links": (
+        hot_links,
+        "Recorded bytes on the link of each rank in one step of four workers: one server sends and receives four times "
+        "what a worker does; of two servers each carries half of that, of four a quarter, as much as a worker. In a "
+        "ring each of four ranks carries one and a half times as much as a worker.",
     ),
     "ch07_mixed_precision/gradients": (
         gradients,

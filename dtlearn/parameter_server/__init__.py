@@ -15,7 +15,7 @@ from .placement import KeyRange, ServerPlacement, balanced, by_hash, by_range, s
 from .progress import LogEntry, Push, ServerProgress, ServerUpdate
 from .ranks.checkpoint import SaveEvery, load_server, save_server
 from .ranks.messages import HEADER_BYTES, Channels, PeerLost, open_channels
-from .ranks.mortal_ranks import Outcome, join_world, run_mortal_ranks
+from .ranks.mortal_ranks import EndOfRank, join_world, run_mortal_ranks
 from .ranks.roles import ServerRoles
 from .ranks.server import ParameterServer
 from .ranks.training import train_pipelined, train_request_response
@@ -35,11 +35,11 @@ __all__ = [
     "Channels",
     "Computed",
     "Consistency",
+    "EndOfRank",
     "Gossip",
     "KeyRange",
     "LogEntry",
     "Mixing",
-    "Outcome",
     "ParameterServer",
     "PeerLost",
     "Pulled",

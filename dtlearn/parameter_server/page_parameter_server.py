@@ -1,4 +1,4 @@
-"""A parameter server on a page: one rank keeps the parameters and steps, the others compute."""
+"""A parameter server on a page, over gloo: one rank keeps the parameters, the others compute."""
 
 import queue
 import threading

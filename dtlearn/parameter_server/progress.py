@@ -100,14 +100,16 @@ class ServerProgress(Generic[Gradient]):
         """A push has come. Returns what is to be applied now, if anything is.
 
         Raises:
-            ValueError: the worker has left, the push has arrived before, or its parameters do not exist yet.
+            ValueError: the worker has left, has pushed this step before, or its parameters do not exist yet.
         """
-        number = self._pushes.get(push.worker, 0)
-        if push.worker not in self.clocks or push.number != number or not 0 <= push.pulled <= self.version:
+        number, clock = self._pushes.get(push.worker, 0), self.clocks.get(push.worker)
+        if clock is None:
+            raise ValueError(f"worker {push.worker} pushes, and has left: {sorted(self.clocks)} still train")
+        if push.number != number or push.step < clock or not 0 <= push.pulled <= self.version:
             raise ValueError(
-                f"worker {push.worker} pushes its gradient number {push.number}, of version {push.pulled}; expected "
-                f"were number {number} of a worker in {sorted(self.clocks)}, and a version up to {self.version}. "
-                "Each pull is followed by one push."
+                f"worker {push.worker} pushes its gradient number {push.number}, of step {push.step} and version "
+                f"{push.pulled}; expected were number {number}, step {clock} or a later one, and a version up to "
+                f"{self.version}. Each pull is followed by one push"
             )
         order = sum(self._pushes.values())
         self._pushes[push.worker] = number + 1

@@ -5,6 +5,8 @@
         server = serve_by_rpc(RpcServer(parameters, make_optimizer, num_workers, synchronous=True), job)
     rpc.shutdown()  # waits until all are done
 
+Tensors travel on the CPU; of a GPU rpc wants device maps. A process can start rpc once.
+
 Source: PyTorch tutorial "Implementing Batch RPC Processing Using Asynchronous Executions", whose `async_execution` lets
 a push return when the step's update is there, without a thread that waits for it.
 """
@@ -52,7 +54,12 @@ class RpcServer:
 
     @staticmethod
     @rpc.functions.async_execution
-    def push(server: rpc.RRef, worker: int, gradients: list[torch.Tensor], weight: int) -> torch.futures.Future[int]:
+    def push(
+        server: rpc.RRef,
+        worker: int,
+        gradients: list[torch.Tensor],
+        weight: int,
+    ) -> torch.futures.Future[int]:
         """Hand in gradients, the mean over `weight` samples; what the caller gets is the version that has them."""
         here: RpcServer = server.local_value()
         with here.lock:

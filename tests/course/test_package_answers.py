@@ -47,6 +47,22 @@ def shard_indices(n, num_replicas, rank, *, shuffle=True, **more):
 def weighted_mean(loss_sum, count):
     return data_parallel.samples.token_mean.global_mean(loss_sum, count)
 """,
+    "ch04.place_keys": """\
+from dtlearn.parameter_server.placement import balanced
+
+
+def place_keys(sizes, num_servers):
+    placement = balanced({key: (size,) for key, size in sizes.items()}, num_servers)
+    return {piece.key: piece.server for piece in placement.ranges}
+""",
+    "ch04.may_start": """\
+from dtlearn.parameter_server.consistency import BoundedStaleness
+
+
+def may_start(clocks, worker, bound):
+    training = {number: clock for number, clock in enumerate(clocks) if clock is not None}
+    return worker in training and BoundedStaleness(bound).may_start(clocks[worker], training)
+""",
     "ch07.format_limits": """\
 def format_limits(exponent_bits, mantissa_bits, *, has_infinity=True):
     fmt = mixed_precision.Format("made up", exponent_bits, mantissa_bits, has_infinity=has_infinity)

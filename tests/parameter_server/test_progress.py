@@ -89,11 +89,19 @@ def test_bounded_staleness_under_any_order():
 
 
 @pytest.mark.parametrize(
-    "wrong", [push(0, 0, 0), push(0, 2, 0), push(1, 0, 9), push(1, 0, -1), push(7, 0, 0)], ids=range(5)
+    ("wrong", "says"),
+    [
+        (push(0, 0, 0), "pushes its gradient number 0, .* expected were number 1"),
+        (push(0, 1, 0, step=0), "of step 0 and version 0; expected were number 1, step 1 or a later one"),
+        (push(0, 2, 0), "gradient number 2"),
+        (push(1, 0, 9), "version 9; .* a version up to 1"),
+        (push(1, 0, -1), "version -1"),
+        (push(7, 0, 0), r"worker 7 pushes, and has left: \[0, 1\] still train"),
+    ],
 )
-def test_a_push_that_cannot_be_is_refused(wrong):
+def test_a_push_that_cannot_be_is_refused(wrong, says):
     server = progress(Asynchronous(), 2)
     server.arrived(push(0, 0, 0))
-    with pytest.raises(ValueError, match=r"Each pull is followed by one push"):
+    with pytest.raises(ValueError, match=says):
         server.arrived(wrong)
     assert server.version == 1

@@ -3,6 +3,7 @@ import torch
 
 from dtlearn.collectives.primitives import all_reduce
 from dtlearn.parameter_server.gossip.mixing import complete, exponential, ring
+from dtlearn.parameter_server.ranks.messages import HEADER_BYTES
 from dtlearn.parameter_server.traffic import (
     RankTraffic,
     gossip_traffic,
@@ -12,6 +13,7 @@ from dtlearn.parameter_server.traffic import (
     server_traffic,
 )
 from dtlearn.runtime.run import run_ranks
+from tests.parameter_server import runs
 
 
 @pytest.mark.parametrize(("num_servers", "num_workers"), [(1, 1), (1, 4), (2, 3), (4, 4)])
@@ -22,6 +24,25 @@ def test_a_worker_has_2n_and_a_server_2Nn_over_S(num_servers, num_workers):
     assert {t.nbytes for t in traffic[:num_servers]} == {2 * num_workers * n / num_servers}
     assert {t.nbytes for t in traffic[num_servers:]} == {2 * n}
     assert sum(t.sent for t in traffic) == sum(t.received for t in traffic)
+
+
+def two_steps(num_servers):
+    runs.train(num_servers, 2)
+
+
+@pytest.mark.parametrize(("num_servers", "num_workers"), [(1, 2), (2, 2), (3, 1)])
+def test_servers_and_workers_are_those_of_a_recorded_run(num_servers, num_workers):
+    record = run_ranks(two_steps, num_servers + num_workers, num_servers, device="cpu", record=True).record
+    shards = runs.plan(num_servers).bytes_per_server(itemsize=8)
+    for rank, traffic in enumerate(server_traffic(shards, num_workers, header=HEADER_BYTES)):
+        calls = [event for event in record.select(rank=rank) if event.is_p2p]
+        # After two steps each worker tells each server that it is done.
+        ends = num_workers if rank < num_servers else num_servers
+        goodbyes = ends * HEADER_BYTES
+        sent, received = (sum(e.nbytes for e in calls if e.sends is sends) for sends in (True, False))
+        assert sent == 2 * traffic.sent + (goodbyes if rank >= num_servers else 0)
+        assert received == 2 * traffic.received + (goodbyes if rank < num_servers else 0)
+        assert len(calls) == 2 * traffic.messages + ends
 
 
 def test_headers_and_uneven_shards():

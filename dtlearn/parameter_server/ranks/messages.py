@@ -9,14 +9,14 @@
 
 A server has one receive of a header outstanding for each worker, so that it needs no receive from any rank, which NCCL
 does not have. gloo's receives cannot be polled (`is_completed` is False until somebody waits), so that a thread waits
-for each. On NCCL headers travel by gloo, on the CPU, and each direction has a group of its own: calls of one pair of
-ranks in one NCCL group run one after the other, and a receive that waits for a worker would hold up what is sent to it.
-That way has not been tried on GPUs.
+for each. Headers travel by gloo, on the CPU, and the tensors of each direction in a group of its own: NCCL runs a
+rank's calls of one group one after the other, and a receive that waits for a worker would hold up what is sent to it.
+The watch's rules for NCCL find nothing to say of it; it has not been tried on GPUs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import IntEnum
@@ -71,12 +71,13 @@ class PeerLost(RuntimeError):
 
 @dataclass(frozen=True)
 class Channels:
-    """The groups that messages travel in; None: the default group.
+    """The groups that messages travel in.
 
     Attributes:
         roles: who serves.
         world: which incarnation of the servers this is; counted up when a server comes back from a checkpoint.
-        headers, to_servers, to_workers: groups.
+        headers: a group of gloo.
+        to_servers, to_workers: groups of the default backend, for tensors. None, of each: the default group.
     """
 
     roles: ServerRoles
@@ -107,24 +108,33 @@ class Channels:
 
     def receive(self, tensor: torch.Tensor, source: int) -> torch.Tensor:
         """Wait for a tensor of a rank; returns it."""
-        if work := self.begin_receive(tensor, source):
+        for work in self.begin_receive({source: [tensor]}):
             work.wait()
         if tensor.is_cuda:
             torch.cuda.current_stream(tensor.device).synchronize()
         return tensor
 
-    def begin_receive(self, tensor: torch.Tensor, source: int) -> Any:
-        """Begin to receive a tensor of a rank: a Work, or None if it is empty."""
-        if not tensor.numel():
-            return None
-        group = self.to_workers if self.roles.is_server(source) else self.to_servers
-        return dist.irecv(tensor, source, group=group, tag=TENSORS)
+    def begin_receive(self, tensors: Mapping[int, Sequence[torch.Tensor]]) -> list[Any]:
+        """Begin to receive tensors, by rank, in any order of the ranks; empty ones are not sent. Wait for each Work."""
+        wanted = [
+            dist.P2POp(
+                dist.irecv,
+                tensor,
+                rank,
+                self.to_workers if self.roles.is_server(rank) else self.to_servers,
+                tag=TENSORS,
+            )
+            for rank, own in tensors.items()
+            for tensor in own
+            if tensor.numel()
+        ]
+        return dist.batch_isend_irecv(wanted) if wanted else []
 
 
 def open_channels(num_servers: int, placement: object, world: int = 0) -> Channels:
     """Agree on who serves and who keeps what, and make the groups. Called by all ranks of the default group, together.
 
-    **Communication**: an all-gather of one small object.
+    **Communication**: an all-gather of one small object, and three new groups.
 
     Args:
         num_servers: servers; they are the first ranks.
@@ -149,8 +159,6 @@ def open_channels(num_servers: int, placement: object, world: int = 0) -> Channe
     worlds = {world for _, _, world in told[:num_servers]}
     if len(worlds) > 1:
         raise ValueError(f"servers come from different worlds, {sorted(worlds)}: restore all from one checkpoint")
-    if dist.get_backend() != "nccl":
-        return Channels(roles, worlds.pop())
     return Channels(roles, worlds.pop(), dist.new_group(backend="gloo"), dist.new_group(), dist.new_group())
 
 

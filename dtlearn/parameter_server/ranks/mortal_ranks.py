@@ -20,7 +20,7 @@ import torch.distributed as dist
 from dtlearn.runtime.recording.python_calls import PYTHON_CALLS
 
 
-class Outcome(NamedTuple):
+class EndOfRank(NamedTuple):
     """How a rank ended.
 
     Attributes:
@@ -43,7 +43,7 @@ def run_mortal_ranks(
     *,
     restart: Collection[int] = (),
     timeout: float = 120.0,
-) -> list[Outcome]:
+) -> list[EndOfRank]:
     """Run `fn(rank, start)` in forked processes until each has ended. Returns how, by rank.
 
     Call it where no process group is: `run_ranks(lambda: run_mortal_ranks(...), 1, init_group=False)`. The ranks make
@@ -111,7 +111,7 @@ def _ended(pid: int) -> tuple[int, int]:
     return os.waitpid(pid, os.WNOHANG)
 
 
-def _outcome(folder: Path, rank: int, ended_by: int, starts: int) -> Outcome:
+def _outcome(folder: Path, rank: int, ended_by: int, starts: int) -> EndOfRank:
     file = folder / f"outcome-{rank}"
     value, error = pickle.loads(file.read_bytes()) if file.exists() else (None, "")
-    return Outcome(value, error, ended_by, starts)
+    return EndOfRank(value, error, ended_by, starts)

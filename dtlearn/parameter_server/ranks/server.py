@@ -12,26 +12,34 @@ from typing import NamedTuple
 import torch
 
 from ..consistency import Consistency
-from ..progress import LogEntry, Push, ServerProgress
+from ..progress import LogEntry, Push, ServerProgress, ServerUpdate
 from ..shard import Shard, ShardGradient
 from .messages import Channels, Header, MessageKind, PeerLost
 
 
 class Received(NamedTuple):
-    """A message of a worker, whole. `header` is None if the worker is gone without a word."""
+    """A message of a worker, whole."""
 
     worker: int
-    header: Header | None
+    header: Header
     flat: torch.Tensor
     rows: torch.Tensor
     values: torch.Tensor
+
+
+class Lost(NamedTuple):
+    """A worker is gone without a word; torch's reason."""
+
+    worker: int
+    reason: str
 
 
 class ParameterServer:
     """Serves one shard until every worker has said that it is done, or is gone.
 
     What it adds to `page_parameter_server`: any rule of consistency and a learning rate that follows the staleness, a
-    log of all pushes, the rows of a sparse table, workers that are lost, and checks of what comes.
+    log of all pushes, several servers, the rows of a sparse table, workers that are lost, groups that NCCL can run, and
+    checks of what comes.
 
     One thread for each worker receives its messages; the main thread alone reads and changes the shard, one message
     after the other. So a pull gets a whole version of this shard, never half of an update. Versions of different
@@ -52,7 +60,7 @@ class ParameterServer:
 
     Attributes:
         progress: the workers' clocks, the version, and the log.
-        lost: workers that are gone without being done, in order.
+        lost: workers that are gone without being done, and torch's reason.
     """
 
     def __init__(
@@ -68,8 +76,8 @@ class ParameterServer:
         self.channels, self.shard, self.after_update = channels, shard, after_update
         clocks = dict.fromkeys(range(channels.roles.num_workers), 0)
         self.progress: ServerProgress[ShardGradient] = ServerProgress(rule, clocks, lr_factor, version)
-        self.lost: list[int] = []
-        self._inbox: queue.SimpleQueue[Received | Exception] = queue.SimpleQueue()
+        self.lost: dict[int, str] = {}
+        self._inbox: queue.SimpleQueue[Received | Lost | Exception] = queue.SimpleQueue()
         self._rooms: collections.deque[torch.Tensor] = collections.deque()  # of pushes that are applied, (n,) each
         self._held: list[Received] = []  # pulls that may not be answered yet, in the order in which they came
 
@@ -86,12 +94,20 @@ class ParameterServer:
             message = self._inbox.get()
             if isinstance(message, Exception):
                 raise message
-            self._take(message)
-            for pull in [pull for pull in self._held if self._may_start(pull)]:
-                self._held.remove(pull)
-                self._answer(pull)
+            update = self._take(message)
+            if update is not None:
+                self.shard.apply(update)
+                self._rooms.extend(push.gradient.flat for push in update.pushes)
+                if self.after_update is not None:
+                    self.after_update(self)
+            held, self._held = self._held, []
+            for pull in held:
+                if self.progress.may_start(pull.header.step):
+                    self._answer(pull)
+                else:
+                    self._held.append(pull)
         if len(self.lost) == self.channels.roles.num_workers:
-            raise PeerLost(f"all workers are gone, and none was done: {self.lost}, at version {self.progress.version}")
+            raise PeerLost(f"all workers are gone at version {self.progress.version}, and none was done: {self.lost}")
         return self.progress.log
 
     def _listen(self, worker: int) -> None:
@@ -99,17 +115,17 @@ class ParameterServer:
         source = self.channels.roles.rank_of_worker(worker)
         flat, rows = self.shard.flat, torch.empty(0, dtype=torch.int64, device=self.shard.flat.device)
         table = flat[:0, None] if self.shard.table is None else self.shard.table.weight.detach()
-        header: Header | None = None
+        kind = MessageKind.PULL
         try:
-            while header is None or header.kind != MessageKind.DONE:
+            while kind != MessageKind.DONE:
                 header = self.channels.receive_header(source)
-                is_push = header.kind == MessageKind.PUSH
+                kind, is_push = MessageKind(header.kind), header.kind == MessageKind.PUSH
                 of_rows = self.channels.receive(rows.new_empty(header.rows), source)  # (k,)
                 pushed = self.channels.receive(self._room_for(header.elements * is_push), source)  # (n,)
                 values = table.new_empty(header.rows * is_push, table.shape[1])  # (k, width)
                 self._inbox.put(Received(worker, header, pushed, of_rows, self.channels.receive(values, source)))
-        except RuntimeError:  # torch's: the connection is closed
-            self._inbox.put(Received(worker, None, flat[:0], rows, table[:0]))
+        except RuntimeError as error:  # torch's: the connection is closed
+            self._inbox.put(Lost(worker, str(error).partition("\n")[0]))
         except Exception as error:
             self._inbox.put(error)
 
@@ -120,34 +136,23 @@ class ParameterServer:
                 return self._rooms.pop()
         return self.shard.flat.new_empty(elements)
 
-    def _take(self, message: Received) -> None:
-        worker, header = message.worker, message.header
-        if header is None or header.kind == MessageKind.DONE:
-            if header is None:
-                self.lost.append(worker)
-            self._held = [pull for pull in self._held if pull.worker != worker]
-            update = self.progress.left(worker)
-        elif header.kind == MessageKind.PULL:
-            self._check(message, header)
+    def _take(self, message: Received | Lost) -> ServerUpdate[ShardGradient] | None:
+        """What is to be applied after this message."""
+        if isinstance(message, Lost):
+            self.lost[message.worker] = message.reason
+        elif message.header.kind != MessageKind.DONE:
+            self._check(message)
+            worker, header, flat, rows, values = message
+            if header.kind == MessageKind.PUSH:
+                gradient = ShardGradient(flat, rows, values)
+                push = Push(worker, header.number, header.step, header.version, gradient, header.weight)
+                return self.progress.arrived(push)
             self._held.append(message)
-            return
-        else:
-            self._check(message, header)
-            gradient = ShardGradient(message.flat, message.rows, message.values)
-            update = self.progress.arrived(
-                Push(worker, header.number, header.step, header.version, gradient, header.weight)
-            )
-        if update is not None:
-            self.shard.apply(update)
-            self._rooms.extend(push.gradient.flat for push in update.pushes)
-            if self.after_update is not None:
-                self.after_update(self)
-
-    def _may_start(self, pull: Received) -> bool:
-        return pull.header is not None and self.progress.may_start(pull.header.step)
+            return None
+        self._held = [pull for pull in self._held if pull.worker != message.worker]
+        return self.progress.left(message.worker)
 
     def _answer(self, pull: Received) -> None:
-        assert pull.header is not None
         to, step = self.channels.roles.rank_of_worker(pull.worker), self.progress.step_to_start(pull.header.step)
         values = self.shard.flat[:0] if self.shard.table is None else self.shard.table.values(pull.rows)
         header = Header(
@@ -163,18 +168,17 @@ class ParameterServer:
             self.channels.send(self.shard.flat, to)
             self.channels.send(values, to)
 
-    def _check(self, message: Received, header: Header) -> None:
+    def _check(self, message: Received) -> None:
         """Raises ValueError if a message does not fit this server."""
+        header, table = message.header, self.shard.table
         who = f"worker {message.worker} (rank {self.channels.roles.rank_of_worker(message.worker)})"
         if header.world != self.channels.world:
             raise ValueError(
-                f"{who} pushes a gradient of world {header.world}, and this server is of world {self.channels.world}: "
-                "it came back from a checkpoint. Pull again, and compute the gradient from that"
+                f"{who} is in world {header.world}, and this server in world {self.channels.world}: it came back from "
+                "a checkpoint. Meet it again (`open_channels`), pull, and compute the gradient from that"
             )
-        table = self.shard.table
-        num_rows = 0 if table is None else len(table.weight)
-        expected = (header.elements, self.shard.flat.numel())
-        if header.kind == MessageKind.PUSH and expected[0] != expected[1]:
-            raise ValueError(f"{who} pushes {expected[0]} elements, and this server's shard has {expected[1]}")
+        elements, num_rows = self.shard.flat.numel(), 0 if table is None else len(table.weight)
+        if header.kind == MessageKind.PUSH and header.elements != elements:
+            raise ValueError(f"{who} pushes {header.elements} elements, and this server's shard has {elements}")
         if len(message.rows) and not 0 <= int(message.rows.min()) <= int(message.rows.max()) < num_rows:
             raise ValueError(f"{who} names rows up to {int(message.rows.max())} of the {num_rows} that are here")

@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 from .worker import Pulled, Worker
 
-Compute = Callable[[int], int]  # number of the batch -> its samples; leaves gradients in the parameters
+StepFunction = Callable[[int], int]  # number of the batch -> its samples; leaves gradients in the parameters
 
 
-def train_request_response(worker: Worker, compute: Compute, num_steps: int) -> list[Pulled]:
+def train_request_response(worker: Worker, compute: StepFunction, num_steps: int) -> list[Pulled]:
     """Ask, wait, compute, push. Returns what was pulled for each step.
 
     Args:
@@ -26,7 +26,7 @@ def train_request_response(worker: Worker, compute: Compute, num_steps: int) -> 
     return seen
 
 
-def train_pipelined(worker: Worker, compute: Compute, num_steps: int) -> list[Pulled]:
+def train_pipelined(worker: Worker, compute: StepFunction, num_steps: int) -> list[Pulled]:
     """The same, but the next step's parameters are asked for before this step is computed, and travel meanwhile.
 
     They lack this step's push: each push is one of this worker's own updates staler. A rule that forbids that holds the

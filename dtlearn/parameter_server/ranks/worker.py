@@ -84,20 +84,18 @@ class Worker:
         """
         places = self._places(rows)
         header = Header(MessageKind.PULL, self.channels.world, step=self.next_step)
-        width, headers, work = self.table.width if self.table else 0, [], []
+        width, headers = self.table.width if self.table else 0, []
         values = [self.arriving.new_empty(len(place), width) for place in places]  # (k_s, width) each
         for server, place in enumerate(places):
             with needed(server, "from which this rank pulls"):
                 self.channels.send_header(header._replace(rows=len(place)), server)
                 if rows is not None and self.table:
                     self.channels.send(rows[place] // self.table.num_servers, server)
-                # Posted now: they arrive while this rank computes, and the server does not wait for it to be done.
-                words, coming = self.channels.begin_receive_header(server)
-                part, receive = self.arriving[self.slices[server]], self.channels.begin_receive
-                headers.append(words)
-                work.append([coming, receive(part, server), receive(values[server], server)])
+                headers.append(self.channels.begin_receive_header(server))
+        # Posted now: they arrive while this rank computes, and the server does not wait for it to be done.
+        tensors = {server: [self.arriving[part], values[server]] for server, part in enumerate(self.slices)}
         self.next_step += 1
-        return ComingPull(self, rows, places, headers, values, work)
+        return ComingPull(self, rows, places, values, headers, self.channels.begin_receive(tensors))
 
     def pull(self, rows: torch.Tensor | None = None) -> Pulled:
         """Ask, and wait until the parameters are those of the servers. See `begin_pull`."""
@@ -176,7 +174,7 @@ class Worker:
     def _places(self, rows: torch.Tensor | None) -> list[torch.Tensor]:
         """For each server, where in `rows` its own stand."""
         if rows is None:
-            return [torch.empty(0, dtype=torch.int64)] * self.channels.roles.num_servers
+            return [torch.empty(0, dtype=torch.int64, device=self.gradient.device)] * self.channels.roles.num_servers
         if self.table is None:
             raise ValueError("rows are pulled of a sparse table, and this worker has none: Worker(..., table=...)")
         return self.table.split(rows)
@@ -189,9 +187,9 @@ class ComingPull:
     worker: Worker
     rows: torch.Tensor | None
     places: list[torch.Tensor]
-    headers: list[torch.Tensor]
     values: list[torch.Tensor]
-    work: list[list[Any]]
+    headers: list[tuple[torch.Tensor, Any]]
+    tensors: list[Any]
 
     def wait(self) -> Pulled:
         """Wait for it: the parameters are the servers' now.
@@ -199,12 +197,13 @@ class ComingPull:
         Raises:
             PeerLost: a server is gone.
         """
-        for server, works in enumerate(self.work):
+        for server, (_, work) in enumerate(self.headers):
             with needed(server, "from which this rank pulls"):
-                for work in works:
-                    if work:
-                        work.wait()
-        headers, world = [Header(*words.tolist()) for words in self.headers], self.worker.channels.world
+                work.wait()
+        with needed(None, "in the middle of its parameters"):
+            for work in self.tensors:
+                work.wait()
+        headers, world = [Header(*words.tolist()) for words, _ in self.headers], self.worker.channels.world
         versions, steps = (tuple(getattr(header, name) for header in headers) for name in ("version", "step"))
         self.worker.arrived(list(steps))
         if self.rows is None:

@@ -239,5 +239,5 @@ class _Simulation:
 
     def _evaluate(self) -> None:
         if self.evaluate is not None:
-            value = self.evaluate(self.shard.parameters)
+            value = self.evaluate({name: p.detach() for name, p in self.shard.parameters.items()})
             self.result.versions.append(Version(self.progress.version, self.now, value))

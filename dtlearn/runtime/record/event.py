@@ -27,7 +27,8 @@ class Event:
             "handed_over": in a graded run a function that the check handed to the answer made it, at the answer's line;
             "strided": a tensor is not contiguous, which gloo takes in some calls, and NCCL in none; "device": a tensor
             is not on the rank's device, but on this one; "batch": messages of one rank with the same number were handed
-            over at once; "for_gloo": the package's collectives made the call, and make another with NCCL.
+            over at once; "for_gloo": the package's collectives made the call, and make another with NCCL, or its
+            group was asked to be gloo's.
         start_ns, end_ns: monotonic clock of this machine; `end_ns` is None if the call never returned (or raised).
         asynchronous: the call returned a Work; `end_ns` is then when `wait()` returned, or, for a call that torch's
             C++ issued, when the data had arrived.

@@ -11,6 +11,7 @@ import itertools
 import os
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any, cast
 
@@ -59,6 +60,7 @@ class PythonCalls:
         self.log: Any = None  # a CallLog, once there is one
         self._state = _State()
         self._originals: list[tuple[Any, str, Any]] = []
+        self._of_gloo = weakref.WeakSet[Any]()  # groups that were asked to be: with NCCL beside them, too
 
     def install(self, log: CallLog | None = None) -> None:
         """Put the wrappers in place. They note calls in `log`, if there is one yet."""
@@ -120,6 +122,8 @@ class PythonCalls:
             if asynchronous:
                 return self._hand_back(result, seq, function, inputs, sys._getframe(1).f_code.co_filename)
             log.leave(seq, state.inner)
+            if name == "new_group" and arguments.get("backend") == "gloo" and hasattr(result, "group_name"):
+                self._of_gloo.add(result)
             return result
 
         return wrapped
@@ -156,6 +160,8 @@ class PythonCalls:
             more["during"] = f"{type(error).__name__}: {error}"[:200] + raised_at(error)
         if self._state.together is not None:
             more["batch"] = self._state.together
+        if arguments.get("group") in self._of_gloo:
+            more["for_gloo"] = True
         op = function.op
         return cast(int, self.log.enter(op, arguments.get("group"), inputs, peer(op, arguments), more, asynchronous))
 

@@ -48,7 +48,7 @@ def loss_over_time(
         raise ValueError(f"1 to {len(LINE_LOOKS)} runs are needed, with samples; got {list(runs)} and {list(factors)}")
     with style():
         fig = new_figure(height=3.9)
-        left, right = fig.subplots(1, 2, sharey=True)
+        left, right = fig.subplots(1, 2, sharey=True, gridspec_kw={"wspace": 0.06})
         for (name, versions), (color, dashes, marker) in zip(runs.items(), LINE_LOOKS, strict=False):
             values = [v.value for v in versions]
             reached = next((v for v in versions if target is not None and v.value <= target), None)

@@ -9,7 +9,7 @@ from dtlearn.models import MLP, max_difference, snapshot_parameters, train_refer
 from dtlearn.parameter_server.gossip.averaging import Gossip, consensus_distance
 from dtlearn.parameter_server.gossip.mixing import Mixing, complete, exponential, metropolis, ring, torus
 from dtlearn.runtime.device import device
-from dtlearn.runtime.run import run_ranks
+from tests.devices import run_ranks
 
 SIZES, LR, STEPS = (5, 7, 3), 0.1, 5
 MIXINGS = {
@@ -112,8 +112,13 @@ def on_ranks(mixings):
 
 
 @pytest.fixture(scope="module", params=[1, 3, 4])
-def run(request):
-    return run_ranks(on_ranks, request.param, MIXINGS[request.param], device="cpu", timeout=110)
+def world_size(request):
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def run(world_size, device):
+    return run_ranks(on_ranks, world_size, MIXINGS[world_size], device=device, timeout=110)
 
 
 def same(values, mixing, name, which=0):
@@ -151,8 +156,8 @@ def adapt_then_combine():
     return steps
 
 
-def test_a_complete_graph_after_the_step_is_the_large_batch():
-    run = run_ranks(adapt_then_combine, 4, device="cpu")
+def test_a_complete_graph_after_the_step_is_the_large_batch(device):
+    run = run_ranks(adapt_then_combine, 4, device=device)
     parts = [batches(rank) for rank in range(4)]
     whole = [tuple(map(torch.cat, zip(*(own[step] for own in parts), strict=True))) for step in range(STEPS)]
     reference = train_reference(lambda: MLP(SIZES), lambda p: torch.optim.SGD(p, lr=LR), whole, F.cross_entropy, seed=0)

@@ -52,8 +52,9 @@ def delayed(steps):
 
 def order_of_calls(loop):
     """What one worker does in the record: q asks, p has received parameters, g sends a gradient."""
-    record = run_ranks(run_loop, 2, loop, Asynchronous(), record=True).record
-    events = [e for e in record.select(rank=1) if e.is_p2p]
+    run = run_ranks(run_loop, 2, loop, Asynchronous(), record=True)
+    assert run.advice == ()
+    events = [e for e in run.record.select(rank=1) if e.is_p2p]
     text, size = "", max(e.nbytes for e in events)
     for event in sorted(events, key=lambda e: e.end_ns):
         if event.nbytes == size:

@@ -14,8 +14,9 @@ from dtlearn.parameter_server.ranks.server import ParameterServer
 from dtlearn.parameter_server.ranks.worker import Pulled, Worker
 from dtlearn.parameter_server.row_table import RowPlacement, RowTable, RowwiseAdagrad
 from dtlearn.parameter_server.shard import Shard
+from dtlearn.runtime.device import device
 from dtlearn.runtime.errors import RankError
-from dtlearn.runtime.run import run_ranks
+from tests.devices import run_ranks
 from tests.parameter_server.runs import OPTIMIZERS, TOLERANCE, initial, make_model, plan
 
 ROWS, WIDTH, STEPS = 40, 6, 3  # the rows are as wide as the model's input
@@ -41,20 +42,21 @@ def train_sparsely(num_servers, optimizer, make_worker=Worker):
     rank, rows = dist.get_rank(), RowPlacement(ROWS, WIDTH, num_servers)
     channels = open_channels(num_servers, (plan(num_servers), rows))
     if rank < num_servers:
-        mine = RowTable(table()[rank::num_servers].clone(), TABLES[optimizer])
-        shard = Shard(plan(num_servers).pieces(rank, initial()), OPTIMIZERS["sgd"], mine)
+        mine = RowTable(table()[rank::num_servers].to(device()).clone(), TABLES[optimizer])
+        pieces = {name: piece.to(device()) for name, piece in initial().items()}
+        shard = Shard(plan(num_servers).pieces(rank, pieces), OPTIMIZERS["sgd"], mine)
         ParameterServer(channels, shard, Synchronous()).serve()
-        return shard.flat, mine.weight.detach()
-    model, asked = make_model(), []
+        return shard.flat.cpu(), mine.weight.detach().cpu()
+    model, asked = make_model().to(device()), []
     worker = make_worker(channels, dict(model.named_parameters()), plan(num_servers), rows)
     for number in range(STEPS):
-        ids, targets = words(rank - num_servers, number)
+        ids, targets = (values.to(device()) for values in words(rank - num_servers, number))
         wanted, where = ids.unique(return_inverse=True)
         pulled = worker.pull(wanted)
         model.zero_grad()
         F.cross_entropy(model(pulled.values[where]), targets).backward()
         worker.push(pulled, len(ids))
-        asked.append(wanted)
+        asked.append(wanted.cpu())
     worker.close()
     return asked
 

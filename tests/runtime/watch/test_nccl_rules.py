@@ -7,15 +7,15 @@ import torch.distributed as dist
 from dtlearn.runtime.run import run_ranks
 
 
-def in_a_circle(batched):
+def in_a_circle(batched, backend=None):
     """Each rank sends to the next and receives from the one before."""
-    rank, size = dist.get_rank(), dist.get_world_size()
+    rank, size, group = dist.get_rank(), dist.get_world_size(), dist.new_group(backend=backend)
     mine, other = torch.full((3,), float(rank)), torch.empty(3)
     if batched:
         ops = [dist.P2POp(dist.isend, mine, (rank + 1) % size), dist.P2POp(dist.irecv, other, (rank - 1) % size)]
         works = dist.batch_isend_irecv(ops)
     else:
-        works = [dist.isend(mine, (rank + 1) % size), dist.irecv(other, (rank - 1) % size)]
+        works = [dist.isend(mine, (rank + 1) % size, group), dist.irecv(other, (rank - 1) % size, group)]
     for work in works:
         work.wait()
     assert other.tolist() == [(rank - 1) % size] * 3
@@ -80,7 +80,9 @@ def test_what_only_gloo_forgives_is_said(program, args, says):
 
 
 @pytest.mark.parametrize(
-    ("program", "args"), [(in_a_circle, (True,)), (receive_first_on_odd_ranks, ()), (two_groups, (False,))]
+    # With NCCL beside it, a group that is asked to be gloo's is still gloo's.
+    ("program", "args"),
+    [(in_a_circle, (True,)), (in_a_circle, (False, "gloo")), (receive_first_on_odd_ranks, ()), (two_groups, (False,))],
 )
 def test_what_nccl_takes_needs_no_advice(program, args):
     assert run_ranks(program, 2, *args).advice == ()

@@ -39,6 +39,7 @@ class ServerWorkload:
         with torch.no_grad():
             for own, value in zip(model.parameters(), parameters, strict=True):
                 own.copy_(value)
+        model.zero_grad()
         samples = step(number)
         return [p.grad for p in model.parameters() if p.grad is not None], samples
 
@@ -72,7 +73,7 @@ class TableResult(NamedTuple):
 
 @lru_cache
 def _trained(work: ServerWorkload) -> tuple[nn.Module, Callable[[int], int]]:
-    """This process's model, and a function that leaves the gradients of a batch in it, and returns its samples."""
+    """This process's model, and a function that adds the gradients of a batch to it, and returns its samples."""
     import torch
     import torch.nn.functional as F
 
@@ -84,7 +85,6 @@ def _trained(work: ServerWorkload) -> tuple[nn.Module, Callable[[int], int]]:
     targets = torch.randint(work.sizes[-1], (work.batch,))  # (B,)
 
     def step(number: int) -> int:
-        model.zero_grad()
         F.cross_entropy(model(inputs), targets).backward()
         return len(inputs)
 
@@ -159,7 +159,12 @@ def _with_server(work: ServerWorkload, channels: Channels, placement: Any, rule:
         ParameterServer(channels, Shard(placement.pieces(rank, parameters), _sgd), rule).serve()
         return
     worker = Worker(channels, parameters, placement)
-    train_request_response(worker, step, STEPS)
+
+    def compute(number: int) -> int:
+        worker.zero_grad()  # the gradients stand where they are pushed from
+        return step(number)
+
+    train_request_response(worker, compute, STEPS)
     worker.close()
 
 
@@ -213,9 +218,9 @@ def time_messages(nbytes: int, rounds: int) -> Times:
             dist.recv(plain, 1)
     if rank != 1:
         return {}
-    parameters["w"].grad = torch.ones(nbytes // 4)
     times: dict[str, list[float]] = {name: [] for name in (_PULL, _PUSH, _RECEIVE, _SEND)}
     worker = Worker(channels, parameters, placement)
+    worker.zero_grad()  # the gradients stand where they are pushed from
 
     def taken(name: str, call: Callable[[], Any]) -> Any:
         time.sleep(_SETTLE)
@@ -274,7 +279,7 @@ def train_table(work: TableWorkload) -> tuple[list[float], list[float], list[int
         wanted, where = ids.unique(return_inverse=True)  # (k,), (B, L)
         pulled = worker.pull(wanted)
         assert pulled.values is not None
-        model.zero_grad()
+        worker.zero_grad()
         loss = F.cross_entropy(model(pulled.values[where].mean(1)), targets)  # ()
         loss.backward()
         worker.push(pulled, work.samples)

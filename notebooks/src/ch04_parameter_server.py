@@ -1,0 +1,1241 @@
+# %% [markdown]
+# # Chapter 4. The parameter server
+#
+# **The question.** What if one place keeps the weights?
+#
+# Builds on: chapters 2 and 3. Ranks: 4. Time: an evening of 75 minutes for the core path; the sections of "Further" in
+# any order, when you need them.
+#
+# | core path | what | minutes |
+# |---|---|---|
+# | 1. One place for the weights | a naive server, and the bytes on its link | 10 |
+# | 2. Pull, push, version | the synchronous step | 4, and exercise 2: 18 |
+# | 3. Who waits for whom | bounds, staleness | 8, and exercises 3 and 4: 20 |
+# | 4. The page | a server in 80 lines | 5 |
+# | 5. The real server, measured | three rules, one straggler | 5 |
+# | 6. Break it | a worker that ends early | 2 |
+# | 7. The arithmetic | one server, S servers, a ring | 3 |
+#
+# After it you have written the step of a server that trains, and the two rules that make it asynchronous without
+# losing control. You can say where its link is hot, what staleness is, and when an all-reduce is the better choice.
+# (Exercises keep the numbers that they have in the course: 1, 5 and 6 are in Further.)
+
+# %% jupyter={"source_hidden": true}
+# %load_ext dtlearn
+import torch
+
+import dtlearn
+from dtlearn import parameter_server as ps
+from dtlearn.viz import rank_table, show
+
+torch.set_num_threads(1)  # small tensors: more threads would only wait for each other
+world = dtlearn.world(4)
+world
+
+# %% [markdown]
+# # The core path
+#
+# ## 1. One place for the weights
+#
+# With DDP every rank has a copy of the parameters and a copy of the optimizer's state, and the ranks are equals: they
+# compute gradients, average them with an all-reduce, and make the same step four times.
+#
+# There is an older way, which trained the first models of hundreds of millions of parameters (DistBelief: Dean et al.
+# 2012; Li et al. 2014, OSDI). One rank **keeps** the parameters and the optimizer. The others only compute: they
+# **pull** the parameters, compute a gradient on samples of their own, and **push** it. The keeper is a **parameter
+# server**, the others are **workers**.
+#
+# | | rank 0, the server | ranks 1, 2 and 3, the workers |
+# |---|---|---|
+# | pull | sends its parameters to each of the three | receive them |
+# | compute | has nothing to do | forward and backward on their own samples |
+# | push | receives three gradients | send theirs |
+# | update | steps with the mean of the three | have nothing to do |
+#
+# Let Ψ be the bytes of the parameters; a gradient has as many.
+
+# %%
+hot = dtlearn.predict(
+    "A model of 26,122 parameters in fp32, one server and three workers. How many bytes go through "
+    "the server's link in one step, sent and received together?",
+    unit="bytes",
+    id="ch04.hot",
+)
+
+# %% [markdown]
+# The naive server, on real ranks. The parameters are one vector, `flat`. `gradient_at` (in the folded cell) computes
+# the gradient of a rank's part of a batch of images, as a vector too. `--record naive` keeps what the ranks send.
+
+# %% jupyter={"source_hidden": true}
+# %%ranks --setup
+import time
+
+import torch.nn.functional as F
+from torch.nn.utils import parameters_to_vector, vector_to_parameters
+
+from dtlearn import parameter_server as ps
+from dtlearn.models import MLP, load_digits
+
+batches = list(load_digits().batches(12, 96))
+
+
+def fresh_model():
+    torch.manual_seed(0)
+    return MLP().to(device)
+
+
+def my_part(number, worker, num_workers):
+    """A worker's part of a batch."""
+    return tuple(t[worker::num_workers].to(device) for t in batches[number])
+
+
+def gradient_at(flat, number, worker=rank - 1, num_workers=world_size - 1):
+    """The gradient of a worker's part of a batch, at these parameters."""
+    model = fresh_model()
+    vector_to_parameters(flat, model.parameters())
+    x, y = my_part(number, worker, num_workers)
+    F.cross_entropy(model(x), y).backward()
+    return parameters_to_vector([p.grad for p in model.parameters()])
+
+
+# %%
+# %%ranks --record naive
+flat = parameters_to_vector(fresh_model().parameters()).detach()
+for number in range(2):
+    if rank == 0:
+        for worker in (1, 2, 3):
+            dist.send(flat, worker)
+        gradients = [torch.empty_like(flat) for _ in range(3)]
+        for worker in (1, 2, 3):
+            dist.recv(gradients[worker - 1], worker)
+        flat -= 0.1 * torch.stack(gradients).mean(0)
+    else:
+        dist.recv(flat, 0)
+        dist.send(gradient_at(flat, number), 0)
+
+# %%
+# %%ranks -r 0
+alone = parameters_to_vector(fresh_model().parameters()).detach()
+for number in range(2):
+    alone -= 0.1 * gradient_at(alone, number, worker=0, num_workers=1)
+print("as one process with the whole batch:", (flat - alone).abs().max().item() < 1e-6)
+
+# %% [markdown]
+# It is data parallelism: the mean of three gradients is the gradient of the whole batch. What differs is who has to
+# carry the bytes. Beside it, the ring all-reduce of chapter 2 on the same number of elements:
+
+# %%
+# %%ranks --record ring
+from dtlearn.collectives import all_reduce
+
+all_reduce(torch.zeros(26_122, device=device))
+
+# %% jupyter={"source_hidden": true}
+from dtlearn.viz import bytes_on_links, link_bytes
+
+SIZE = 4 * 26_122
+links = {
+    "1 server, 3 workers": bytes_on_links(naive, steps=2),
+    "ring all-reduce": bytes_on_links(ring),
+}
+one_server = [t.nbytes for t in ps.server_traffic([SIZE], 3)]
+show(
+    link_bytes(
+        links,
+        {"1 server, 3 workers": 1, "ring all-reduce": 0},
+        {
+            "1 server, 3 workers": one_server,
+            "ring all-reduce": [t.nbytes for t in ps.ring_traffic(SIZE, 4)],
+        },
+        title="One link carries what all the others carry together",
+        label="recorded: one step of 26,122 parameters on 4 ranks",
+    ),
+    alt="Two panels with a bar for each of four ranks. With one server its bar is 0.63 MB, half sent and half "
+    "received; each worker's is 0.21 MB. In the ring all four bars are 0.31 MB. All lie on the formula's marks.",
+)
+hot.reveal(sum(links["1 server, 3 workers"][0]))
+
+# %% [markdown]
+# The server's link is the **hot link**: it grows with the number of workers, while a ring's links do not. Section 7
+# does the sum.
+#
+# The naive server has two more faults. It talks to the workers **in a fixed order**: a worker that is done early waits
+# for its turn, and one that never comes stops all. And it knows only one rhythm, the slowest worker's.
+#
+# ## 2. Pull, push, version
+#
+# A real server does not count on an order. It waits for the next **message**, whoever sends it:
+#
+# - a **pull**: the worker asks for parameters. The answer says which **version** they are: how many updates there were.
+# - a **push**: a gradient, and the version that it was computed from.
+# - **done**: nobody needs to wait for this worker any longer.
+#
+# The optimizer's state lives on the server only. A worker has parameters, which the next pull overwrites, and a
+# gradient. So Adam's moments exist once, and not N times. (If each worker ran an Adam of its own and pushed the
+# *updates*, the moments would be those of a third of the data each, and the result would not be Adam's.)
+#
+# In a **synchronous** step the server waits for one push of every worker, and applies their mean as one update. As in
+# chapter 3, the mean has to be weighted when workers have different numbers of samples:
+#
+# | worker | samples | gradient | weight in the mean |
+# |---|---|---|---|
+# | 0 | 30 | 2.0 | 30/40 |
+# | 1 | 10 | 6.0 | 10/40 |
+# | the server steps with | 40 | 3.0 | (not 4.0) |
+
+# %% [markdown]
+# **Exercise 2.** One synchronous step of a server and its workers.
+
+# %% exercise="ch04.server_step"
+
+# %% [markdown]
+# ## 3. Who waits for whom
+#
+# A synchronous step lasts as long as its slowest worker, the **straggler**.
+
+# %%
+waits = dtlearn.predict(
+    "Three workers, messages take no time. Two of them compute a gradient in 1 s, the third always needs 3 s. What share of "
+    "its time does a fast worker wait, in percent, if steps are synchronous?",
+    unit="%",
+    id="ch04.waits",
+)
+
+# %% [markdown]
+# The other extreme is **asynchronous**: the server applies each push as it arrives, alone, and answers each pull at
+# once. Nobody waits. But look at a gradient on its way, on two workers:
+#
+# | the server | version | worker 0 | worker 1 |
+# |---|---|---|---|
+# | answers both pulls | 0 | has version 0 | has version 0 |
+# | applies worker 0's push | 1 | pulls version 1 | still computes |
+# | applies worker 0's push | 2 | pulls version 2 | still computes |
+# | applies worker 1's push | 3 | | computed at version 0: two updates came between |
+#
+# Those two are the **staleness** of worker 1's gradient: the updates that were applied between its pull and its own
+# update. It is counted in updates, not in steps of the worker. A stale gradient points downhill from where the
+# parameters *were*.
+
+# %%
+stale = dtlearn.predict(
+    "Four workers of equal speed, asynchronous, for a long time. What staleness does a gradient have on average?",
+    unit="updates",
+    id="ch04.stale",
+)
+
+# %% jupyter={"source_hidden": true}
+from dtlearn.models import MLP, load_digits
+
+digits = load_digits()
+SIZES = (64, 32, 10)
+
+
+def fresh(seed=0):
+    torch.manual_seed(seed)
+    return MLP(SIZES)
+
+
+def compute_for(num_workers, steps):
+    """What each worker computes with its part, 24 images, of each batch."""
+    whole = list(digits.batches(steps, 24 * num_workers))
+    parts = [
+        [(x[w::num_workers], y[w::num_workers]) for x, y in whole]
+        for w in range(num_workers)
+    ]
+    return ps.computing(fresh(), torch.nn.functional.cross_entropy, parts)
+
+
+def test_loss(parameters):
+    with torch.no_grad():
+        outputs = torch.func.functional_call(fresh(), dict(parameters), (digits.test_x,))
+        return torch.nn.functional.cross_entropy(outputs, digits.test_y).item()
+
+
+def under_clock(rule, timing, num_workers=4, steps=60, lr=0.1, **options):
+    """A run under the virtual clock."""
+    initial = {name: p.detach() for name, p in fresh().named_parameters()}
+    compute = compute_for(num_workers, steps)
+    return ps.simulate(
+        rule,
+        [steps] * num_workers,
+        initial,
+        lambda p: torch.optim.SGD(p, lr=lr),
+        compute,
+        timing,
+        **options,
+    )
+
+
+def mean_staleness(log):
+    applied = [entry.staleness for entry in log if entry.applied is not None]
+    return sum(applied) / len(applied)
+
+
+EVEN = ps.Timing(ps.jittered(mean=0.1, spread=0.1))
+SLOW = ps.Timing(
+    ps.jittered(mean=0.1, spread=0.1, slow={3: 3.0})
+)  # worker 3 takes three times as long
+steady = under_clock(ps.Asynchronous(), EVEN, steps=20)
+two_fast = ps.Timing(lambda worker, number: 3.0 if worker == 2 else 1.0)
+clocked = under_clock(ps.Synchronous(), two_fast, num_workers=3, steps=4)
+busy = sum(
+    s.end - s.start for s in clocked.stretches if s.worker == 0 and s.kind == "compute"
+)
+waits.reveal(round(100 * (1 - busy / clocked.seconds)))
+stale.reveal(round(mean_staleness(steady.log), 1), workers=4)
+
+# %% [markdown]
+# Both answers were computed under a **virtual clock**: the server's own rules, with real gradients, but with computing
+# times that are given. It is the same run every time, on every machine (Further has more of it).
+#
+# Between the extremes lies **bounded staleness**, SSP (stale synchronous parallel, Ho et al. 2013). A worker's
+# **clock** is the number of its steps whose push has arrived. A worker may run ahead of the slowest one by at most
+# $s$ steps. With $s = 1$:
+#
+# | clocks of workers 0, 1, 2 | who wants to start its next step | may it? |
+# |---|---|---|
+# | 0, 0, 0 | all | yes |
+# | 1, 0, 0 | worker 0 its step 1 | yes: one ahead |
+# | 2, 1, 0 | worker 0 its step 2 | no, it waits; worker 1 may |
+# | 2, 1, 1 | worker 0 again | yes |
+# | 2, 1, gone | worker 0 its step 2 | yes: who has left is not waited for |
+
+# %% [markdown]
+# **Exercise 3.** The gate of bounded staleness.
+
+# %% exercise="ch04.may_start"
+
+# %% [markdown]
+# What to do with a gradient that is stale anyway? Make its step smaller. A learning rate divided by the staleness is
+# the rule of Zhang et al. (2016, arXiv 1511.05950); the exercise divides by one plus the staleness, so that a fresh
+# gradient has the whole rate and every missed update counts.
+
+# %% [markdown]
+# **Exercise 4.** An asynchronous update that knows its staleness.
+
+# %% exercise="ch04.stale_update"
+
+# %% [markdown]
+# ## 4. The page
+#
+# Here is a server that does both, synchronous and asynchronous, in one file. Look for three things. A thread for each
+# worker listens, because any of them may be the next to speak; but one thread alone changes the parameters, so that no
+# pull gets half of an update (a **torn read**). A worker whose push waits for the others' gets no answer yet. And the
+# loop ends when every worker has said that it is done.
+
+# %%
+from dtlearn.parameter_server import page_parameter_server
+
+dtlearn.show_source(page_parameter_server)
+
+# %% [markdown]
+# ## 5. The real server, measured
+#
+# The package's `ParameterServer` adds any rule of consistency, a log of all pushes, several servers, and checks of what
+# comes. Rank 0 serves; worker 0 is three times as slow as the two others. (It sleeps: 120 ms in place of 40.)
+
+
+# %%
+# %%ranks --setup
+def train(rule, steps=10, optimizer=torch.optim.SGD, lr=0.1):
+    """On the server: its log, and the parameters. On a worker: nothing."""
+    model = fresh_model()
+    parameters = dict(model.named_parameters())
+    placement = ps.by_range(ps.shapes_of(parameters), 1)
+    channels = ps.open_channels(1, placement)  # agrees with all ranks on who serves
+    if rank == 0:
+        shard = ps.Shard(placement.pieces(0, parameters), lambda p: optimizer(p, lr=lr))
+        return ps.ParameterServer(channels, shard, rule).serve(), shard.flat
+    worker = ps.Worker(channels, parameters, placement)
+    ps.train_request_response(
+        worker, lambda number: compute(model, worker, number), steps
+    )
+    worker.close()
+
+
+def compute(model, worker, number):
+    worker.zero_grad()
+    x, y = my_part(number, rank - 1, 3)
+    loss = F.cross_entropy(model(x), y)
+    time.sleep(0.12 if rank == 1 else 0.04)
+    loss.backward()
+    return len(x)
+
+
+# %%
+# %%ranks --record together -o _
+train(ps.Synchronous())
+
+# %%
+# %%ranks --record bounded -o _
+train(ps.BoundedStaleness(2))
+
+# %%
+# %%ranks --record alone_each -o asynchronous
+served = train(ps.Asynchronous())
+served
+
+# %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
+from dtlearn.viz import computing_in, worker_timeline
+
+show(
+    worker_timeline(
+        {
+            "synchronous": computing_in(together, 1),
+            "at most 2 steps apart": computing_in(bounded, 1),
+            "asynchronous": computing_in(alone_each, 1),
+        },
+        until=0.4,
+        slow=0,
+        label="recorded: one server and three workers; computing is slept",
+    ),
+    alt="Three panels with a lane for each of three workers, bars numbered by step. Synchronous: workers 1 and 2 "
+    "compute a third of the time and wait for worker 0 after each step. At most 2 steps apart: they run ahead at "
+    "first, then wait. Asynchronous: they compute nearly all the time, three steps in each of worker 0's.",
+)
+
+# %% tags=["nbval-ignore-output"]
+log, _ = asynchronous[0]
+print(
+    f"mean staleness {mean_staleness(log):.1f}, the largest {max(entry.staleness for entry in log)}"
+)
+log[-1]
+
+# %% [markdown]
+# Of the last push, the log says which worker's it was, from which version it was computed, and in which version it
+# is. The slow worker's pushes are the stalest while the others train: theirs were applied while it computed.
+#
+# Is the synchronous server right? Three steps of Adam, whose state is on the server, beside torch's DDP on the three
+# workers, each with an Adam of its own:
+
+# %%
+# %%ranks -o beside
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+workers = dist.new_group([1, 2, 3])  # every rank takes part in making it
+served_by = train(ps.Synchronous(), 3, torch.optim.Adam, 1e-3)
+if rank > 0:
+    ddp = DDP(fresh_model(), process_group=workers)
+    optimizer = torch.optim.Adam(ddp.parameters(), lr=1e-3)
+    for number in range(3):
+        optimizer.zero_grad()
+        x, y = my_part(number, rank - 1, 3)
+        F.cross_entropy(ddp(x), y).backward()
+        optimizer.step()
+served_by[1] if rank == 0 else parameters_to_vector(ddp.parameters()).detach()
+
+# %% jupyter={"source_hidden": true}
+apart = (beside[0] - beside[1]).abs().max().item()
+print("server and DDP differ by less than a tenth of a step:", apart < 1e-4)
+
+# %% [markdown]
+# ## 6. Break it
+#
+# Back to the naive server, with uneven data: rank 3 has one batch less than the server believes. (`--expect
+# deadlock`: the cell has to fail so.)
+
+# %%
+# %%ranks --expect deadlock
+for number in range(3 if rank == 3 else 4):
+    if rank == 0:
+        for worker in (1, 2, 3):
+            dist.send(flat, worker)
+        for worker in (1, 2, 3):
+            dist.recv(gradients[worker - 1], worker)
+    else:
+        dist.recv(flat, 0)
+        dist.send(gradient_at(flat, number), 0)
+
+# %% [markdown]
+# The watch names the call that waits and the rank that will never answer it. The server above cannot hang so: each
+# worker says **done**, and a step no longer waits for it. A worker that dies without a word is noticed by its closed
+# connection (Further, "Faults").
+#
+# ## 7. The arithmetic
+#
+# Ψ bytes of parameters, N workers, S servers that share the parameters evenly. What goes through a link in a step, both
+# ways together:
+#
+# | | bytes | 64 workers, Ψ = 16 GB |
+# |---|---|---|
+# | a worker: pull Ψ, push Ψ | $2Ψ$ | 32 GB |
+# | the only server | $2NΨ$ | 2,048 GB |
+# | one of S servers | $2NΨ/S$ | 256 GB with 8 |
+# | each rank of a ring all-reduce, sent and received | $2 \cdot 2(N-1)/N \cdot Ψ$ | 63 GB |
+#
+# More servers cool the link. They need no GPUs, but they need machines with links.
+
+# %%
+even = dtlearn.predict.choice(
+    "64 workers, every link carries 50 GB/s each way. A synchronous step first pulls, then pushes; in a ring each rank sends and "
+    "receives at once. With how many servers is a step's communication as fast as the ring's?",
+    {"A": "1", "B": "8", "C": "about 64", "D": "never: a ring sends less"},
+    id="ch04.even",
+)
+
+# %% jupyter={"source_hidden": true}
+PSI, N, BANDWIDTH = 16 * 10**9, 64, 50e9
+seconds = {
+    f"{s} server{'s' * (s > 1)}": ps.least_seconds(
+        ps.server_traffic([PSI // s] * s, N), BANDWIDTH
+    )
+    for s in (1, 8, 64)
+} | {"ring": ps.least_seconds(ps.ring_traffic(PSI, N), BANDWIDTH, overlap=True)}
+even.reveal(**{name.replace(" ", "_"): value for name, value in seconds.items()})
+
+# %% [markdown]
+# So a server is not slower in itself. It needs as many links as the workers have, and a ring gets the same from the
+# links that are there already. BytePS (Jiang et al. 2020, OSDI) is this sum taken seriously: it adds the links of
+# processors that have no GPU.
+#
+# **When to use it.** Dense model, equal machines, one job: an all-reduce, since no machine is only there to keep
+# weights. A server is right where its two strengths count: workers need only **a part** of the parameters (huge
+# embedding tables), or workers **come and go** or differ in speed. Synchronous, it computes exactly what DDP
+# computes; asynchronous, it computes something else.
+#
+# That is the core path. The next chapter needs no more than this.
+
+# %% [markdown]
+# # Further
+#
+# Each section stands alone, after the core path.
+#
+# | section | question | exercise |
+# |---|---|---|
+# | Placement | who keeps what? | 1 |
+# | The pipelined protocol | can a pull hide behind computing? | |
+# | Backup workers | can the slowest be ignored? | |
+# | Stragglers, staleness and loss | what wins, by samples and by seconds? | |
+# | Sparse rows | a table that no worker could hold | 5 |
+# | Faults | what is lost when a rank dies? | |
+# | The virtual clock, and replay | can an asynchronous run be repeated? | |
+# | Without a server | gossip between neighbours | |
+# | torch's own way | the same in `torch.distributed.rpc` | |
+# | Today | when is a server right, and on GPUs? | 6 |
+#
+# ## Placement
+#
+# *Needs: section 7.* With several servers each keeps a part, its **shard**, and each has versions of its own. An
+# asynchronous pull may get version 7 of one shard with version 8 of another; within a shard nothing is torn.
+# (Synchronous steps have one version everywhere.) Three ways to divide, as data that every rank computes alike:
+
+# %%
+from dtlearn.models import GPT, GPTConfig
+
+shapes = ps.shapes_of(dict(GPT(GPTConfig(num_layers=1)).named_parameters()))
+placements = {
+    "by_range": ps.by_range(shapes, 3),
+    "by_hash": ps.by_hash(shapes, 3),
+    "balanced": ps.balanced(shapes, 3),
+}
+
+# %% jupyter={"source_hidden": true}
+from dtlearn.viz import server_placement
+
+loads = {name: placement.bytes_per_server(4) for name, placement in placements.items()}
+show(
+    server_placement(placements, label="a GPT with one block, fp32, on three servers"),
+    alt="; ".join(
+        f"{name}: servers 0 to 2 keep {', '.join(f'{n / 1e3:.0f}' for n in of_way)} kB"
+        for name, of_way in loads.items()
+    ),
+)
+
+# %% [markdown]
+# `by_range` cuts tensors, so all links are equal; the optimizer has to work element by element, as SGD and Adam do.
+# `by_hash` needs no table at all, and its balance is luck. `balanced` keeps tensors whole, the largest first, each to
+# the server that has least. (It is at most a third over the best division: Graham 1969.) The fullest server's link
+# sets the pace.
+
+# %% [markdown]
+# **Exercise 1.** Place keys on servers.
+
+# %% exercise="ch04.place_keys"
+
+# %% [markdown]
+# ## The pipelined protocol
+#
+# *Needs: sections 3 and 5.* So far a worker asks, waits, computes and pushes: **request and response**. The
+# **pipelined** protocol asks for the next step's parameters *before* it computes this step. They travel meanwhile.
+
+# %%
+dtlearn.show_source(ps.train_pipelined, docstring=False)
+
+# %%
+price = dtlearn.predict.choice(
+    "What is the price?",
+    {
+        "A": "more bytes: some pulls are for nothing",
+        "B": "each gradient is staler, by the worker's own last update at least",
+        "C": "none: the same parameters, only earlier",
+    },
+    id="ch04.price",
+)
+
+# %% [markdown]
+# Measured on an emulated link of 50 MB/s, on the processor: the emulation holds back messages of gloo. A pull or push
+# of 0.6 MB takes 12 ms there; computing is 30 ms of sleep.
+
+
+# %%
+import time
+
+
+def on_link(loop, steps=8):
+    """On ranks: one server and two workers, asynchronous. The server's log."""
+    rank, model = torch.distributed.get_rank(), MLP((64, 256, 512, 10))
+    parameters = dict(model.named_parameters())
+    placement = ps.by_range(ps.shapes_of(parameters), 1)
+    channels = ps.open_channels(1, placement)
+    if rank == 0:
+        shard = ps.Shard(
+            placement.pieces(0, parameters), lambda p: torch.optim.SGD(p, lr=0.01)
+        )
+        return ps.ParameterServer(channels, shard, ps.Asynchronous()).serve()
+    worker = ps.Worker(channels, parameters, placement)
+    loop(worker, lambda number: step_of(model, worker), steps)
+    worker.close()
+
+
+def step_of(model, worker):
+    worker.zero_grad()
+    loss = model(torch.ones(4, 64)).square().mean()
+    time.sleep(0.03)
+    loss.backward()
+    return 4
+
+
+runs = {
+    name: dtlearn.run_ranks(
+        on_link, 3, loop, device="cpu", record=True, link=dtlearn.Link(1e-3, 50e6)
+    )
+    for name, loop in {
+        "request-response": ps.train_request_response,
+        "pipelined": ps.train_pipelined,
+    }.items()
+}
+
+# %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
+show(
+    worker_timeline(
+        {
+            f"{name}, staleness {mean_staleness(run[0]):.1f}": computing_in(run.record, 1)
+            for name, run in runs.items()
+        },
+        title="A pull that travels while the worker computes",
+        label="recorded on an emulated link of 1 ms and 50 MB/s; two workers, 8 steps",
+    ),
+    alt="Two panels with two workers each. Request-response: between two steps each worker waits about as long as it "
+    "computes. Pipelined: the waits are about half as long, and more steps are done in the same time.",
+)
+price.reveal()
+
+# %% [markdown]
+# Under the synchronous rule nothing is gained: the answer has to wait for the push.
+#
+# ## Backup workers
+#
+# *Needs: section 3.* Stragglers are often not one slow machine, but one slow *step* here or there. Chen et al. (2016,
+# arXiv 1604.00981) start a few workers more than are needed and do not wait for the slowest $k$ pushes of a step;
+# they are dropped when they come. Eight workers, and of all steps one in ten takes five times as long, under the
+# virtual clock:
+
+# %%
+from random import Random
+
+
+def hiccups(worker, number):
+    return 0.5 if Random(f"{worker} {number}").random() < 0.1 else 0.1
+
+
+rows = []
+for backup in range(4):
+    run = under_clock(
+        ps.Synchronous(backup=backup), ps.Timing(hiccups), num_workers=8, steps=20
+    )
+    dropped = sum(entry.applied is None for entry in run.log) / len(run.log)
+    updates = max(entry.applied or 0 for entry in run.log)
+    rows.append(
+        {
+            "backup": backup,
+            "ms per update": f"{1e3 * run.seconds / updates:.0f}",
+            "dropped": f"{dropped:.0%}",
+        }
+    )
+rank_table(
+    rows, caption="Synchronous steps of 8 workers that do not wait for the slowest"
+)
+
+# %% [markdown]
+# A few backups take most of the wait away, at the price of work that is thrown away. Every update is fresh: nothing
+# is stale. But if it is always the *same* worker that is late, its data are never seen.
+#
+# ## Stragglers, staleness and loss
+#
+# *Needs: section 3.* The same hiccups, under three rules:
+
+# %% jupyter={"source_hidden": true}
+from dtlearn.viz import computing_under_clock
+
+rules = {
+    "synchronous": ps.Synchronous(),
+    "at most 2 steps apart": ps.BoundedStaleness(2),
+    "asynchronous": ps.Asynchronous(),
+}
+jerky = {
+    name: under_clock(rule, ps.Timing(hiccups), steps=20) for name, rule in rules.items()
+}
+show(
+    worker_timeline(
+        {name: computing_under_clock(run.stretches) for name, run in jerky.items()},
+        until=2.4,
+        title="Now and then a step is slow",
+        label="virtual clock: four workers, one step in ten takes 0.5 s in place of 0.1 s",
+    ),
+    alt="Three panels of four workers. Synchronous: after each slow step of anybody all have waited. At most two steps "
+    "apart: short waits only. Asynchronous: no waits. The headings say how many steps were done until 2.4 s.",
+)
+
+# %%
+permanent = dtlearn.predict.choice(
+    "Now it is always the same worker that is slow, three times as slow as the others, which have a bound of 2 steps. In "
+    "the long run, how many steps do the fast workers do, compared with synchronous steps?",
+    {
+        "A": "as many: they are held to its pace",
+        "B": "twice as many",
+        "C": "three times as many: nobody waits",
+    },
+    id="ch04.permanent",
+)
+
+# %% jupyter={"source_hidden": true}
+RATES = {"synchronous": 0.4, "at most 2 steps apart": 0.1, "asynchronous": 0.1}
+race = {
+    name: under_clock(rule, SLOW, lr=RATES[name], evaluate=test_loss)
+    for name, rule in rules.items()
+}
+permanent.reveal(
+    synchronous=race["synchronous"].seconds, bounded=race["at most 2 steps apart"].seconds
+)
+
+# %% [markdown]
+# What does it do to the loss? Four workers with the slow one, 60 batches of 24 images each. A synchronous update has
+# four batches, so its learning rate is four times as large (chapter 3):
+
+# %% jupyter={"source_hidden": true}
+from dtlearn.viz import loss_over_time
+
+show(
+    loss_over_time(
+        {name: run.versions for name, run in race.items()},
+        samples={name: 24 * (4 if name == "synchronous" else 1) for name in race},
+        target=0.5,
+        label="virtual clock: four workers, one of them three times as slow; loss on test images",
+    ),
+    alt="Two plots of test loss, on a log scale, for three runs. Over samples the three curves lie nearly on each "
+    "other, from 2.3 to about 0.42. Over seconds the asynchronous run reaches 0.5 first, at about 10 s; the bounded one "
+    "and the synchronous one need about 15 and 16 s.",
+)
+from dtlearn.viz import staleness_histogram
+
+show(
+    staleness_histogram(
+        {name: run.log for name, run in race.items()},
+        label="the same runs; a synchronous gradient is always fresh",
+    ),
+    alt="Three histograms of staleness. Synchronous: all at 0. At most 2 steps apart: mostly 0 to 3, some more. "
+    "Asynchronous: mostly 2 and 3, and a small hill at 8 and 9, the slow worker's pushes.",
+)
+
+# %% [markdown]
+# Here staleness costs little, since the learning rate is small. With eight workers and a rate of 0.4 it is not:
+
+# %%
+for name, factor in {
+    "the same rate for all": None,
+    "divided by the staleness": ps.divided_by_staleness,
+}.items():
+    run = under_clock(
+        ps.Asynchronous(), EVEN, num_workers=8, steps=40, lr=0.4, lr_factor=factor
+    )
+    print(f"{name}: loss {test_loss(run.parameters):.1f}")
+
+# %% [markdown]
+# 2.3 is the loss of guessing. Two things to remember: an asynchronous learning rate has to shrink about as the staleness
+# grows; and asynchrony acts like additional momentum (Mitliagkas et al. 2016, arXiv 1605.09774), so that a momentum
+# which was right for one worker is too large for many.
+#
+# ## Sparse rows
+#
+# *Needs: section 2.* A recommendation model has an **embedding table** of millions of rows, and a batch uses a few
+# hundred of them. DDP would average a gradient that is nearly all zeros, and each rank would hold the whole table.
+# With a server a worker pulls only the rows of its batch, and pushes gradients for only those.
+
+# %%
+sparse = dtlearn.predict(
+    "A table of 1,000,000 rows of 64 numbers, fp32. A batch uses 1,000 different rows. A row's number takes 8 bytes and is sent "
+    "with the pull and with the push. How many bytes travel for the table in a step, to and from this worker?",
+    unit="bytes",
+    id="ch04.sparse",
+)
+
+# %% [markdown]
+# Two servers keep the rows, 128 MB each: row r is at server r mod 2. A batch has repeats, so each row is pulled once,
+# and autograd adds up what comes back to it. The small layer on top is dense.
+
+# %%
+# %%ranks --record lookups -o looked_up
+ROWS, WIDTH, SERVERS = 1_000_000, 64, 2
+torch.manual_seed(0)
+layer = torch.nn.Linear(WIDTH, 2).to(device)
+dense = dict(layer.named_parameters())
+placement, table = (
+    ps.by_range(ps.shapes_of(dense), SERVERS),
+    ps.RowPlacement(ROWS, WIDTH, SERVERS),
+)
+channels = ps.open_channels(SERVERS, (placement, table))
+if rank < SERVERS:
+    rows = ps.RowTable(
+        torch.zeros(table.rows_of(rank), WIDTH, device=device),
+        lambda p: ps.RowwiseAdagrad(p, lr=0.1),
+    )
+    shard = ps.Shard(
+        placement.pieces(rank, dense), lambda p: torch.optim.SGD(p, lr=0.1), rows
+    )
+    ps.ParameterServer(channels, shard, ps.Synchronous()).serve()
+else:
+    worker = ps.Worker(channels, dense, placement, table)
+    torch.manual_seed(rank)
+    losses, ids = (
+        [],
+        torch.randperm(ROWS, device=device)[:1000].repeat(2).view(250, 8),
+    )  # (B, L), each row twice
+    for _ in range(5):
+        unique, where = ids.unique(return_inverse=True)  # (k,), (B, L)
+        pulled = worker.pull(unique)
+        loss = F.cross_entropy(
+            layer(pulled.values[where].mean(1)), torch.ones(250, device=device).long()
+        )
+        worker.zero_grad()
+        loss.backward()
+        worker.push(pulled, 250)
+        losses.append(loss.item())
+    worker.close()
+losses if rank >= SERVERS else None
+
+# %% jupyter={"source_hidden": true}
+sizes = [e.nbytes for e in lookups.select(rank=2) if e.is_p2p]
+dense_bytes = 5 * 2 * 4 * (64 * 2 + 2)
+headers = ps.HEADER_BYTES * (5 * 3 * 2 + 2)
+sparse.reveal((sum(sizes) - dense_bytes - headers) / 5, largest=max(sizes))
+print(
+    f"the largest message of a worker: {max(sizes):,} bytes; the table: {4 * 64 * 10**6:,} bytes"
+)
+print("the loss falls on every worker:", all(own[-1] < own[0] for own in looked_up[2:]))
+
+# %% [markdown]
+# The bytes follow the batch, not the table, and no worker ever had the table. The server's optimizer, too, touches
+# only rows that have a gradient. `RowwiseAdagrad` keeps one number for each row, as the recommendation models of
+# Mudigere et al. (2022, arXiv
+# 2104.05158) do.
+
+# %% [markdown]
+# **Exercise 5.** Pull and push the rows of a batch.
+
+# %% exercise="ch04.sparse_rows"
+
+# %% [markdown]
+# ## Faults
+#
+# *Needs: section 5.* Ranks are killed now, with SIGKILL. First an all-reduce job with three ranks, then a server with
+# two workers:
+
+
+# %%
+def all_reduce_job(rank, start, folder):
+    ps.join_world(rank, 3, folder, 0)
+    for number in range(6):
+        die(rank == 2 and number == 2)
+        torch.distributed.all_reduce(torch.ones(1))
+
+
+def server_job(rank, start, folder):
+    """One server and two workers, six synchronous steps. Rank 2, a worker, dies in its third."""
+    channels, placement, model = meet(rank, folder, 0)
+    if rank == 0:
+        server = serving(channels, placement, model)
+        server.serve()
+        return f"version {server.progress.version}, lost workers {list(server.lost)}"
+    worker = ps.Worker(channels, dict(model.named_parameters()), placement)
+    for number in range(6):
+        pulled = worker.pull()
+        die(rank == 2 and number == 2)
+        worker.push(pulled, step_of(model, worker))
+    worker.close()
+    return "six steps done"
+
+
+# %% jupyter={"source_hidden": true}
+import os
+import signal
+import tempfile
+from pathlib import Path
+
+
+def die(now):
+    if now:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def meet(rank, folder, world):
+    """Join the ranks of a world; channels, placement, model."""
+    ps.join_world(rank, 3, folder, world)
+    model = MLP(SIZES)
+    placement = ps.by_range(ps.shapes_of(dict(model.named_parameters())), 1)
+    channels = ps.open_channels(1, placement, 0 if rank else world)
+    return channels, placement, model
+
+
+def serving(channels, placement, model, saved=None, **options):
+    pieces = placement.pieces(0, dict(model.named_parameters()))
+    shard = ps.Shard(pieces, lambda p: torch.optim.Adam(p, lr=0.01))
+    version = ps.load_server(shard, saved)[0] if saved else 0
+    return ps.ParameterServer(
+        channels, shard, ps.Synchronous(), version=version, **options
+    )
+
+
+def ends(job, restart=()):
+    """How each of three ranks ended, in words."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+
+        def run():
+            return ps.run_mortal_ranks(
+                lambda r, start: job(r, start, folder), 3, folder, restart=restart
+            )
+
+        # On the CPU: ranks that are killed are forked from one rank, which cannot share its GPU.
+        outcomes = dtlearn.run_ranks(run, 1, device="cpu", init_group=False)[0]
+    return [
+        "killed" if o.signal else o.value or o.error.partition(":")[0] for o in outcomes
+    ]
+
+
+# %%
+for job in (all_reduce_job, server_job):
+    print(job.__name__, *enumerate(ends(job)), sep="\n  ")
+
+# %% [markdown]
+# An all-reduce needs every rank: the others fail, and the job has to be started again (chapter 16). The server
+# notices a closed connection and goes on with the workers that are there.
+#
+# And if the *server* dies?
+
+# %%
+lost = dtlearn.predict.choice(
+    "A server saves a checkpoint after every second update: parameters, optimizer state, version. It is killed right after "
+    "update 5, and started again. What is lost?",
+    {
+        "A": "nothing: the workers still have the parameters and give them back",
+        "B": "update 5; training goes on from version 4",
+        "C": "the optimizer's state, which was on the server only",
+    },
+    id="ch04.lost",
+)
+
+
+# %%
+def mortal_server_job(rank, start, folder):
+    """The server dies after update 5 and is started again; all ranks meet in a new world."""
+    for world in range(start, 2):
+        if rank == 0:
+            return serve_and_die(world, folder)
+        channels, placement, model = meet(rank, folder, world)
+        worker, steps = ps.Worker(channels, dict(model.named_parameters()), placement), []
+        try:
+            while (pulled := worker.pull()).steps[0] < 8:
+                steps.append(pulled.steps[0])
+                worker.push(pulled, step_of(model, worker))
+            worker.close()
+            return f"after the return: steps {steps}"
+        except ps.PeerLost:
+            continue
+
+
+def serve_and_die(world, folder):
+    def after_update(server):
+        ps.SaveEvery(folder / "server", 2)(server)
+        die(server.progress.version == 5 and not world)
+
+    saved = folder / "server" if world else None
+    server = serving(*meet(0, folder, world), saved, after_update=after_update)
+    version = server.progress.version
+    server.serve()
+    return f"came back at version {version}"
+
+
+print(*enumerate(ends(mortal_server_job, restart=[0])), sep="\n")
+
+# %% jupyter={"source_hidden": true}
+lost.reveal()
+
+# %% [markdown]
+# What is lost is everything since the last checkpoint. A gradient that was computed from a version that no longer
+# exists is refused: a push says of which **world** its parameters were. With several servers all have to go back to
+# one moment, or their shards belong to different steps. Without a checkpoint everything is lost.
+#
+# ## The virtual clock, and replay
+#
+# *Needs: section 5.* The curves above were made without processes. The **virtual clock** keeps a list of what happens
+# when (a pull arrives, a gradient is ready), takes the earliest, and asks the same rules and makes the same updates
+# as the server. Only the seconds are given: a question such as "what if one worker were ten times as slow?" takes no
+# cluster.
+#
+# A real asynchronous run is never the same twice. What it does not repeat is only the *order* of the pushes, and the
+# log has that. Rank 0 takes the log of section 5's asynchronous run, computes each gradient again from the version
+# that its worker had, and applies it in its turn:
+
+# %%
+# %%ranks -r 0
+own_log, parameters_then = served
+model = fresh_model()
+initial = {name: p.detach().clone() for name, p in model.named_parameters()}
+parts = [[my_part(number, worker, 3) for number in range(10)] for worker in range(3)]
+again = ps.replay(
+    [own_log],
+    ps.by_range(ps.shapes_of(initial), 1),
+    initial,
+    lambda p: torch.optim.SGD(p, lr=0.1),
+    ps.computing(model, F.cross_entropy, parts),
+)
+print(
+    "equal to the last bit:",
+    torch.equal(torch.cat([p.view(-1) for p in again.values()]), parameters_then),
+)
+
+# %% [markdown]
+# So "asynchronous" need not mean "cannot be debugged": log the order, and replay.
+#
+# ## Without a server
+#
+# *Needs: section 1.* The server is the **centralised** end of a scale. At the **decentralised** end nobody has *the*
+# parameters: each rank keeps its own copy, steps with its own gradient, and averages its copy with those of a few
+# neighbours. That is **gossip**, D-PSGD (Lian et al. 2017). Who averages with whom, and how much, is a **mixing
+# matrix** W: row i holds rank i's weights. Rows and columns sum to 1, so that agreement stays and nobody counts
+# twice.
+
+# %%
+for row in ps.ring(4).matrices[0]:
+    print("  ".join(f"{weight:.2f}" for weight in row))
+
+# %%
+far = dtlearn.predict(
+    "64 ranks in a ring; in each step a rank averages with its two neighbours. After how many steps has a gradient of rank 0 "
+    "reached all ranks?",
+    unit="steps",
+    id="ch04.far",
+)
+
+
+# %%
+# %%ranks --record in_a_ring -o ring_distance
+def gossip_steps(mixing, steps):
+    """Steps of SGD with gossip; how far apart the ranks are after each."""
+    model, apart = fresh_model(), []
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    gossip = ps.Gossip(model.parameters(), mixing)
+    for number in range(steps):
+        gossip.start()  # the parameters travel ...
+        x, y = my_part(number, rank, world_size)
+        optimizer.zero_grad()
+        F.cross_entropy(model(x), y).backward()  # ... while the gradient is computed
+        gossip.finish()
+        optimizer.step()
+        apart.append(ps.consensus_distance(list(model.parameters())))
+    return apart
+
+
+gossip_steps(ps.ring(world_size), 4)
+
+# %%
+# %%ranks --record exponentially -o exponential_distance
+gossip_steps(ps.exponential(world_size), 4)
+
+# %% jupyter={"source_hidden": true}
+from dtlearn.viz import gossip_reach, reach_in
+
+show(
+    gossip_reach(
+        {"ring": reach_in(in_a_ring)[:4], "exponential": reach_in(exponentially)[:4]},
+        label="recorded messages of 4 ranks",
+    ),
+    alt="Two rows of grids, rank by source of the gradient. Ring: own only, then 75 percent after one step, all after two. "
+    "Exponential, one message a step: own only, 50 percent after one step, all after two.",
+)
+mixing = ps.ring(64)
+far.reveal(next(k for k in range(1, 64) if bool((mixing.product(k)[:, 0] > 0).all())))
+
+# %% [markdown]
+# The **consensus distance** says how far apart the copies are. It does not go to zero while the ranks learn different
+# things, but it must not grow. The **spectral gap** of W says how fast it shrinks: of a ring it falls as $1/N^2$. The
+# exponential graph, with neighbours at distance 1, 2, 4, ... in turn, needs one message in each step and reaches all
+# in $\log_2 N$ steps.
+
+# %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
+ends_at = ring_distance[0][-1], exponential_distance[0][-1]
+print(
+    "consensus distance after 4 steps: {:.3f} in a ring, {:.3f} with the exponential graph".format(
+        *ends_at
+    )
+)
+rank_table(
+    [
+        {
+            "ranks": n,
+            "ring": f"{ps.spectral_gap(ps.ring(n)):.3f}",
+            "exponential, one turn": f"{ps.spectral_gap(ps.exponential(n)):.3f}",
+        }
+        for n in (4, 16, 64)
+    ],
+    caption="Spectral gap: 1 is agreement at once, 0 is none ever",
+)
+
+# %% [markdown]
+# ## torch's own way
+#
+# *Needs: section 4.* torch has no parameter server, but remote calls to build one with: `torch.distributed.rpc`. A worker
+# calls the server's methods, and torch runs them there, each in a thread, so that a lock is needed. A push returns a
+# future at once; it is done when `update()` has made the step of all pushes.
+
+# %%
+from dtlearn.parameter_server.rpc_server import RpcServer
+
+dtlearn.show_source(RpcServer.pull, docstring=False)
+dtlearn.show_source(RpcServer.push, docstring=False)
+
+# %%
+# %%launch -n 3
+import os
+import warnings
+
+import torch
+from torch.distributed import rpc
+
+from dtlearn.parameter_server.rpc_server import RpcServer, serve_by_rpc
+
+
+def job(worker, number, parameters):
+    return [
+        p - (worker + 1) for p in parameters
+    ], 1  # pulls the parameters towards 1 or 2
+
+
+warnings.filterwarnings("ignore", "You are using a Backend")  # torch's own call
+rank = int(os.environ["RANK"])
+rpc.init_rpc(f"rank{rank}", rank=rank, world_size=3)
+if rank == 0:
+    server = RpcServer(
+        [torch.zeros(2)], lambda p: torch.optim.SGD(p, lr=0.5), 2, synchronous=True
+    )
+    serve_by_rpc(server, job, num_steps=20)
+    print("after 20 steps:", [round(x, 3) for x in server.parameters[0].tolist()])
+rpc.shutdown()
+
+# %% [markdown]
+# The mean of the two targets is 1.5. `dtlearn bench parameter_server` times both servers, and DDP, on your machine.
+#
+# ## Today
+#
+# | | |
+# |---|---|
+# | **A server** | embedding tables of billions of rows (recommendation); workers on spare machines that come and go; workers of different speed; data that may not leave its place (federated learning is a synchronous server with many local steps) |
+# | **An all-reduce** | a dense model on equal GPUs: every large language model of recent years. Results that can be repeated. No spare machines |
+# | **Gossip** | many ranks on slow links, where a global synchronisation costs too much; rare in practice |
+#
+# ZeRO (chapter 9) is a relative: each rank is the server of a shard, for all others. `reduce_scatter` is the push and
+# `all_gather` is the pull. What was kept is the idea of *one* place for each optimizer state; what was dropped is
+# asynchrony.
+#
+# **On your GPUs.** The cells of this chapter's world run on NCCL when there is a GPU for each rank. NCCL cannot
+# receive "from anybody", so the server posts a receive for each worker, headers travel by gloo, and each direction
+# has a group of its own. That way has not been tried on GPUs yet. The bytes are the same. Look at section 5's
+# timeline first: with fast computing the copies on the server's side will be the largest part.
+
+# %% [markdown]
+# **Exercise 6.** Three planted bugs, as real servers had them.
+
+# %% exercise="ch04.bug_hunt"
+
+# %% [markdown]
+# ### Myths
+#
+# **"A parameter server reduces communication."** A worker moves $2Ψ$, less than a rank of a ring with its nearly
+# $4Ψ$; but the server moves $2NΨ$ (section 1). Together no byte is saved, unless rows are sparse.
+#
+# **"Workers push parameters, and the server averages them."** They push gradients and pull parameters.
+#
+# **"An asynchronous optimizer is Adagrad or Adam."** Asynchrony is how gradients reach the parameters. Any optimizer
+# can stand on the server.
+#
+# **"Asynchronous is faster."** In updates per second. Look at both axes of the loss.
+#
+# **"Bounded staleness hides a slow machine."** It hides slow steps. A machine that is always slow sets the pace.
+#
+# **"Pull and push are like all-gather and reduce-scatter, so a server is just slower."** With as many servers as
+# workers it is as fast (section 7).
+#
+# **"Decentralised means no coordination at all."** The ranks still meet at a store, and agree on a mixing matrix.
+#
+# ### Check yourself
+#
+# <details><summary>A synchronous server with Adam, and DDP with Adam: same result?</summary>
+#
+# Up to rounding, yes: both step once with the mean gradient of the whole batch. The server has the moments once.
+# </details>
+#
+# <details><summary>8 workers, 2 servers. Adding 2 servers: what happens to the bytes on a worker's link?</summary>
+#
+# Nothing: $2Ψ$. The servers' links go from $8Ψ$ to $4Ψ$ each. (And a worker has twice as many, smaller messages.)
+# </details>
+#
+# <details><summary>A worker logs a staleness of 0 in every step of an asynchronous run. Is that possible?</summary>
+#
+# With one worker, yes: nobody else updates, and it is plain SGD. With several it is suspicious: perhaps a stale pull is
+# counted as fresh.
+# </details>
+#
+# <details><summary>Bound 0, and an asynchronous server: the same as synchronous?</summary>
+#
+# Nobody may start before all have pushed. But if each push were applied on arrival, a step would be N updates. With
+# bound 0 the pushes have to be applied together.
+# </details>
+#
+# <details><summary>All workers use the same seed for their data. What do you see?</summary>
+#
+# No error. All gradients of a step are equal, their mean is one of them, and N workers learn as fast as one. Compare
+# the gradients' norms by worker in the first step.
+# </details>
+#
+# ## Glossary
+#
+# | English | 中文 | meaning |
+# |---|---|---|
+# | parameter server, worker | 参数服务器、工作节点 | keeps parameters and optimizer; computes gradients |
+# | pull, push | 拉取、推送 | get parameters; give a gradient |
+# | version | 版本号 | number of updates so far |
+# | staleness | 过时度 | updates between a gradient's pull and its own update |
+# | synchronous, BSP | 同步、整体同步并行 | a step waits for all pushes |
+# | asynchronous | 异步 | each push is applied as it arrives |
+# | bounded staleness, SSP | 有界过时、延迟同步并行 | fast workers are at most s steps ahead |
+# | straggler, backup worker | 掉队者、备份节点 | a slow worker; one more than is waited for |
+# | hot link | 热点链路 | the link that carries most |
+# | placement, key | 放置、键 | which server keeps which parameters |
+# | request-response, pipelined | 请求-响应、流水线 | ask, wait, compute; ask early |
+# | torn read | 撕裂读 | parameters of two versions in one pull |
+# | sparse rows | 稀疏行 | only the table's rows that a batch uses |
+# | centralised, decentralised | 中心化、去中心化 | one place has the parameters; none has |
+# | gossip, mixing matrix | 流言算法、混合矩阵 | averaging with neighbours; its weights |
+# | consensus distance, spectral gap | 共识距离、谱间隙 | how far copies are apart; how fast that shrinks |
+#
+# Next: chapter 5 sends fewer bytes for the same gradient.
