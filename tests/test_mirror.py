@@ -73,6 +73,7 @@ TESTED_BY = {
         "a node is a process on another host, which that test has",
     ),
     "version": ("test_front_door.py", "it is a name of the package's front"),
+    "tools/image_texts": ("tools/test_make_images.py", "the words of what that draws"),
     "tools/bootstrap_python": ("tools/test_bootstrap.py", "the installer's second half"),
     "tools/make_corpus": ("models/test_corpus.py", "the text that it makes is the module's"),
 }
