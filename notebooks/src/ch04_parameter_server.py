@@ -493,7 +493,7 @@ even.reveal(**{name.replace(" ", "_"): value for name, value in seconds.items()}
 # embedding tables), or workers **come and go** or differ in speed. Synchronous, it computes exactly what DDP
 # computes; asynchronous, it computes something else.
 #
-# That is the core path. The next chapter needs no more than this.
+# That is the core path. Later chapters need no more of this one.
 
 # %% [markdown]
 # # Further
@@ -748,7 +748,7 @@ show(
 )
 
 # %% [markdown]
-# Here staleness costs little, since the learning rate is small. With eight workers and a rate of 0.4 it is not:
+# Here staleness costs little, since the learning rate is small. With eight workers and a rate of 0.4 it costs all:
 
 # %%
 for name, factor in {
@@ -763,7 +763,8 @@ for name, factor in {
 # %% [markdown]
 # 2.3 is the loss of guessing. Two things to remember: an asynchronous learning rate has to shrink about as the staleness
 # grows; and asynchrony acts like additional momentum (Mitliagkas et al. 2016, arXiv 1605.09774), so that a momentum
-# which was right for one worker is too large for many.
+# which was right for one worker is too large for many. (`divided_by_staleness` is the paper's rule, 1 / max(1,
+# staleness): a gradient that missed one update still has the whole rate. Exercise 4 divides by 1 + staleness.)
 #
 # ## Sparse rows
 #

@@ -155,8 +155,8 @@ def between_worker_and_server(case: Case, given: Given, record: Record) -> Findi
         sent, receivers = rules.bytes_of(record, rank), case.world_size - 1 if rank == server else 1
         if sent > (most := (BYTES + BESIDE) * steps * receivers):
             what = "the parameters to each worker" if rank == server else "its gradients"
-            text = f"rank {rank} sends {sent:,} bytes in all steps, {steps}: {what} once in each, and at most {BESIDE}"
-            return Finding("DTL-RULE-BYTES", f"{text} bytes more for each worker, are {most:,}", rank)
+            text = f"rank {rank} sends {sent:,} bytes; {most:,} are enough: in each step ({steps}) {what} once"
+            return Finding("DTL-RULE-BYTES", f"{text}, and {BESIDE} bytes more for each worker", rank)
     return None
 
 
