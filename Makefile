@@ -9,7 +9,7 @@ BUILDERS = $(wildcard tools/make_*.py tools/build_*.py)
 OLDER_PROCESSOR = ATEN_CPU_CAPABILITY=default MKL_ENABLE_INSTRUCTIONS=SSE4_2 ONEDNN_MAX_CPU_ISA=SSE41
 
 .DEFAULT_GOAL := help
-.PHONY: help lab test test-all test-ladders notebooks exercises images check pins clean
+.PHONY: help lab test test-all test-gpu test-ladders notebooks exercises images check pins clean
 
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
@@ -32,9 +32,14 @@ test-all: test ## The same, the other answers and pipelines, and the notebooks a
 	@echo "== 4. The other answers to exercises, and all pipelines of the grid, as an older processor computes"
 	@$(OLDER_PROCESSOR) $(BIN)/python tools/run_tests.py tests/course tests/grading tests/pipeline_parallel/runner \
 		-m "every_answer or whole_grid"
-	@echo "== 5. Every notebook as an older processor computes, against what it stores"
+	@echo "== 5. All tests that take a device on the stand-in for a GPU, and every notebook's code"
+	@$(BIN)/python tools/run_tests.py tests -m every_device
+	@echo "== 6. Every notebook as an older processor computes, against what it stores"
 	@$(OLDER_PROCESSOR) $(BIN)/python tools/run_tests.py notebooks --nbval --nbval-current-env \
 		-p tests.quick_start -p tests.kernel_sockets
+
+test-gpu: ## On a machine with GPUs: all that takes a device, the notebooks and the benches; gpu_report.md says what came
+	@$(BIN)/python tools/test_gpu.py
 
 test-ladders: ## All edits and cases of the exercises' checks
 	@$(BIN)/python tools/run_tests.py tests/course/test_ladders.py -m whole_ladder

@@ -20,7 +20,7 @@ MARKER = f"DTLEARN_TEST_SESSION={SESSION}".encode()
 SECONDS_TO_VANISH = 20.0
 
 # Folders of tests of the platform. In those of the others, ranks run functions of the test's file, and import it.
-PLATFORM = ("bench", "checks", "cli", "course", "grading", "notebook", "runtime", "tools", "viz")
+PLATFORM = ("bench", "checks", "cli", "course", "grading", "notebook", "runtime", "stand_in", "tools", "viz")
 BESIDES = {"zero": ("data_parallel", "mixed_precision")}  # what helpers of these folders import
 
 # Inherited by every process that a test starts, and by theirs.
@@ -66,7 +66,7 @@ def pytest_generate_tests(metafunc):
     for name in {"device", "other_device"} & {*metafunc.fixturenames}:
         if not own:
             chosen = metafunc.config.getoption("devices").split(",")
-            marks = {"cuda": [pytest.mark.gpu]}
+            marks = {"cuda": [pytest.mark.gpu], STAND_IN: [pytest.mark.stand_in]}
             values = [pytest.param(d, marks=marks.get(d, [])) for d in chosen if name == "device" or d != "cpu"]
             metafunc.parametrize(name, values, scope="module")
 

@@ -32,7 +32,7 @@ def run_ranks(fn, world_size, *args, device="auto", **options):
 
 def on_stand_in(fn, *args):
     """Call `fn` in a process, a rank, whose device is the stand-in from now on."""
-    from tests.stand_in import set_up
+    from tests.stand_in.backend import set_up
 
     os.environ[DEVICE_VARIABLE] = str(set_up())
     return fn(*args)

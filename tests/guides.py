@@ -26,7 +26,9 @@ def code_spans(text: str) -> list[str]:
 def commands(text: str) -> list[list[str]]:
     """All `dtlearn ...` commands of a page, in blocks and in lines, as words behind `dtlearn`."""
     lines = [
-        line for _, block in re.findall(r"^```(\w*)\n(.*?)^```$", text, re.M | re.S) for line in block.splitlines()
+        line
+        for _, block in re.findall(r"^```(\w*)\n(.*?)^```$", text, re.M | re.S)
+        for line in block.replace("\\\n", "").splitlines()
     ]
     found = [line for line in [*lines, *code_spans(text)] if re.match(r"(\.venv/bin/)?dtlearn \S", line)]
     return [shlex.split(line, comments=True)[1:] for line in found]

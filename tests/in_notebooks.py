@@ -19,18 +19,27 @@ ON_A_RANK = "from tests.in_notebooks import on_a_rank; device = on_a_rank(); del
 
 def use() -> None:
     """From now on this process's ranks have the stand-in, but for those that are asked to be on the CPU."""
-    begin, plain = worlds.World.__init__, run.run_ranks
+    begin, plain, link = worlds.World.__init__, run.run_ranks, worlds.World.link
 
     def world_on_stand_in(world, world_size, device="auto", *args, **options):
         begin(world, world_size, device, *args, **options)
-        if device != "cpu":
+        world.on_stand_in = device != "cpu"
+        if world.on_stand_in:
             world.setup_cells.append(ON_A_RANK)
             world.execute(ON_A_RANK, sink=Sink())
 
     @functools.wraps(plain)
     def run_on_stand_in(fn, world_size, *args, device="auto", **options):
+        if device != "cpu":
+            refuse_link(options.get("link"))
         return devices.run_ranks(fn, world_size, *args, device="cpu" if device == "cpu" else "stand_in", **options)
 
+    def set_link(world, value):
+        if world.on_stand_in:
+            refuse_link(value)
+        link.fset(world, value)
+
+    worlds.World.link = property(link.fget, set_link)
     worlds.World.__init__ = world_on_stand_in
     run.run_ranks = run_on_stand_in
     for module in [module for name, module in sys.modules.items() if name.startswith("dtlearn")]:
@@ -39,9 +48,15 @@ def use() -> None:
     dtlearn.run_ranks = run_on_stand_in
 
 
+def refuse_link(link) -> None:
+    """As ranks on GPUs do."""
+    if link is not None:
+        raise ValueError('an emulated link works with gloo on CPU. Add device="cpu".')
+
+
 def on_a_rank():
     """Give this rank the stand-in, if its world was not asked to be on the CPU."""
-    from tests.stand_in import set_up
+    from tests.stand_in.backend import set_up
 
     here = set_up()
     os.environ[DEVICE_VARIABLE] = str(here)

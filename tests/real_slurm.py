@@ -79,6 +79,9 @@ class Slurm:
         for number in range(2):
             (self.folder / f"gpu{number}").touch()
         (self.folder / "gres.conf").write_text(f"Name=gpu File={self.folder}/gpu[0-1]\n")
+        version = re.findall(r"\d+", self.run("slurmd", "-V").stdout)[:2]
+        if [int(number) for number in version] >= [23, 2]:  # older ones know no such word, and want no cgroups here
+            (self.folder / "cgroup.conf").write_text("CgroupPlugin=disabled\n")
         (self.folder / "hosts").write_text(f"127.0.0.1 localhost {' '.join(NODES)} {socket.gethostname()}\n")
         (self.folder / "key").write_bytes(secrets.token_bytes(1024))
         (self.folder / "key").chmod(0o400)
@@ -107,26 +110,34 @@ class Slurm:
         """Of the nodes: "idle", "allocated", ..."""
         return self.run("sinfo", "--Node", "--noheader", "--format=%T").stdout.split()
 
-    def batch(self, script: str, folder: Path, *options: str) -> tuple[int, str]:
-        """Submit a script in a folder that has the environment of this Python as .venv, and wait for its job.
-
-        Returns the exit status, of an array that of the worst task, and what all wrote.
-        """
+    def submit(self, script: str, folder: Path) -> str:
+        """Submit a script in a folder that has the environment of this Python as .venv; returns the job's number."""
         (folder / "job.sh").write_text(script)
         if not (folder / ".venv").exists():
             (folder / ".venv").symlink_to(sys.prefix)
-        submitted = self.run("sbatch", "--parsable", *options, "job.sh", cwd=folder)
+        submitted = self.run("sbatch", "--parsable", "job.sh", cwd=folder)
         assert submitted.returncode == 0, submitted.stderr
-        job = submitted.stdout.strip()
+        return submitted.stdout.strip()
+
+    def batch(self, script: str, folder: Path, during: Callable[[str], None] = lambda job: None) -> tuple[int, str]:
+        """Submit a script, do something, and wait for its job.
+
+        Returns the exit status, of an array that of the worst task, and what all wrote.
+        """
+        job = self.submit(script, folder)
+        during(job)
 
         def ends() -> list[tuple[str, str]]:  # `sbatch --wait` looks seldom
             shown = self.run("scontrol", "--oneliner", "show", "job", job).stdout
-            over = "PENDING" not in shown and "RUNNING" not in shown and "COMPLETING" not in shown
+            over = not re.search(r"JobState=(PENDING|CONFIGURING|RUNNING|COMPLETING)", shown)
             return re.findall(r" ExitCode=(\d+):(\d+)", shown) if over else []
 
-        wait_until(ends, self.log, 250)
-        said = [path.read_text() for path in sorted(folder.glob(f"slurm-{job}*.out"))]
-        return max(int(code) or int(signal_) for code, signal_ in ends()), "".join(said)
+        wait_until(ends, self.log, 500)
+        return max(int(code) or int(signal_) for code, signal_ in ends()), self.written(folder, job)
+
+    def written(self, folder: Path, job: str) -> str:
+        """What a job has written, of an array all tasks."""
+        return "".join(path.read_text() for path in sorted(folder.glob(f"slurm-{job}*.out")))
 
     @contextlib.contextmanager
     def allocation(self, *command: str) -> Iterator[dict[str, str]]:
@@ -141,8 +152,11 @@ class Slurm:
             pairs = (pair.partition("=") for pair in variables.read_text().split("\0"))
             yield {name: value for name, _, value in pairs if name.startswith("SLURM_")} | self.environment
         finally:
-            held.communicate(timeout=PATIENCE)  # the end of its input is the end of that shell
-            variables.unlink(missing_ok=True)
+            try:
+                held.communicate(timeout=PATIENCE)  # the end of its input is the end of that shell
+            finally:
+                end(held)
+                variables.unlink(missing_ok=True)
             wait_until(lambda: self.states() == ["idle", "idle"], self.log)
 
     def log(self) -> str:
@@ -150,18 +164,18 @@ class Slurm:
         return (self.folder / "log").read_text(errors="replace")[-3000:]
 
     def stop(self) -> None:
-        if len(self._daemons) > 1:  # what runs is ended by those who know of it
-            self.run("scancel", "--user=root")
-            deadline = time.monotonic() + PATIENCE
-            while self.run("squeue", "--noheader").stdout.strip() and time.monotonic() < deadline:
-                time.sleep(0.2)
-        for daemon in reversed(self._daemons):
-            end(daemon)
+        try:
+            if len(self._daemons) > 1:  # what runs is ended by those who know of it
+                self.run("scancel", "--user=root", timeout=PATIENCE)
+                wait_until(lambda: not self.run("squeue", "--noheader", timeout=PATIENCE).stdout.strip(), self.log)
+        finally:
+            for daemon in reversed(self._daemons):
+                end(daemon)
 
 
 def end(process: subprocess.Popen, seconds: float = 10.0) -> None:
     """End a process that we started."""
-    process.terminate()
+    process.terminate()  # nothing, if it has ended
     try:
         process.wait(seconds)
     except subprocess.TimeoutExpired:

@@ -11,14 +11,14 @@ PLAYED = ("ch01_ranks/", "hidden/", "submissions/", "results/")  # of the exampl
 
 
 def test_each_command_exists():
-    found = commands(GUIDE)
+    found = commands(GUIDE.replace("$SLURM_ARRAY_TASK_ID", "3").replace("$SLURM_CPUS_PER_TASK", "16"))
     assert {"grade-class", "doctor"} <= {words[0] for words in found}
     assert not [words for words in found if not parses(words)]
 
 
 def test_each_option_is_one_of_grade_class():
     found = {option for span in code_spans(GUIDE) for option in re.findall(r"(?<![\w-])--[a-z-]+", span)}
-    others = {"--security-opt"}  # Docker's
+    others = {"--security-opt", "--wait", "--array"}  # Docker's, and sbatch's
     assert {"--only-failed", "--again", "--hidden", "--feedback", "--workers", "--seconds"} <= found
     assert found - others <= options_of("grade-class")
 

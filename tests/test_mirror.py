@@ -73,6 +73,7 @@ TESTED_BY = {
         "a node is a process on another host, which that test has",
     ),
     "version": ("test_front_door.py", "it is a name of the package's front"),
+    "tools/image_texts": ("tools/test_make_images.py", "the words of what that draws"),
     "tools/bootstrap_python": ("tools/test_bootstrap.py", "the installer's second half"),
     "tools/make_corpus": ("models/test_corpus.py", "the text that it makes is the module's"),
 }
@@ -85,6 +86,7 @@ ABOUT = {
     "collectives/algorithms": "what every algorithm has to keep",
     "data_parallel/large_batch/lars_lamb": "two optimizers with one way of being tested",
     "grading/cheating/*": "the rows of the guide's table, each tried at its levels",
+    "grading/classroom/parts/slurm": "the guide's job array, on a real Slurm",
     "grading/classroom/hostile/corpus": "classes with hand-ins that attack the grader, the machine and each other",
     "grading/fault_corpus": "the faults of tests/runtime/fault_corpus.py, handed in as answers",
     "grading/on_rank/stress_sends": "stress, on real ranks",
@@ -99,6 +101,7 @@ ABOUT = {
     "class_names": "one name, one type",
     "conftest": "the suite itself",
     "environment": "what is installed",
+    "stand_in/*": "the device of tests that is neither the CPU nor a GPU",
     "front_door": "`import dtlearn`",
     "*_guide": "the guides in docs/",
     "pipeline_parallel/runner/live_activations": "the memory of whole schedules",

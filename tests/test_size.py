@@ -12,7 +12,7 @@ MAX_LINES = 250  # of code and comments in a file
 MAX_MODULES = 12  # in a folder
 PLATFORM = ["runtime", "grading", "cli", "notebook", "bench"]  # what the chapters stand on
 CHAPTERS = ["bench/chapters"]  # in these folders, and not counted: it grows with the course, as the checks do
-MAX_PLATFORM = 25_000  # lines; raised on purpose only: last for what NCCL would not forgive, and a class in parts
+MAX_PLATFORM = 25_200  # lines; raised on purpose only: last for what NCCL would not forgive, and a class in parts
 HAVE_DOCSTRINGS = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 

@@ -55,6 +55,14 @@ def positive(text: str) -> int:
     return number
 
 
+def part(text: str) -> tuple[int, int]:
+    """A part of a whole, as K/N: the K-th of N."""
+    number, _, of = (_whole(word) for word in text.partition("/"))
+    if not isinstance(number, int) or not isinstance(of, int) or not 1 <= number <= of:
+        raise argparse.ArgumentTypeError(f"a part is K/N, the K-th of N parts, such as 1/4 to 4/4; got {text!r}")
+    return number, of
+
+
 def port(text: str) -> int:
     """A TCP port: 1 to 65535."""
     number = _whole(text)

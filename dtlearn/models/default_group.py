@@ -9,6 +9,8 @@ from contextlib import contextmanager
 import torch
 import torch.distributed as dist
 
+from dtlearn.runtime.device import device_for
+
 
 @contextmanager
 def default_group(device: str = "auto", backend: str = "auto") -> Iterator[tuple[int, int, torch.device]]:
@@ -31,12 +33,9 @@ def default_group(device: str = "auto", backend: str = "auto") -> Iterator[tuple
         if not dist.is_initialized():
             yield 0, 1, torch.device("cpu")
         else:
-            on_gpu = dist.get_backend() == "nccl"
-            yield (
-                dist.get_rank(),
-                dist.get_world_size(),
-                torch.device("cuda", local_rank) if on_gpu else torch.device("cpu"),
-            )
+            # Of a group that was there, the rank's device: over gloo, too, ranks may be on GPUs.
+            made_for = torch.device("cuda", local_rank) if dist.get_backend() == "nccl" else torch.device("cpu")
+            yield dist.get_rank(), dist.get_world_size(), made_for if owned else device_for(None)
         if owned:
             dist.barrier()  # no rank may leave while another still needs it
     finally:

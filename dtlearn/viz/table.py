@@ -37,6 +37,11 @@ class Table:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
+        return self.html()
+
+    def html(self, width: int = _WIDTH) -> str:
+        """As HTML; `width`: characters of a line of its caption."""
+
         def cell(tag: str, scope: str, text: str, right: bool) -> str:
             return f'<{tag}{scope} style="text-align:{"right" if right else "left"}">{html.escape(text)}</{tag}>'
 
@@ -47,7 +52,7 @@ class Table:
             rest = "".join(cell("td", "", c, r) for c, r in zip(row[1:], self.numeric[1:], strict=True))
             body.append(f"<tr>{first}{rest}</tr>")
         # A caption is as wide as its table unless it may not wrap; then a long one scrolls the page sideways.
-        lines = "<br>".join(html.escape(line) for line in textwrap.wrap(self.caption, _WIDTH))
+        lines = "<br>".join(html.escape(line) for line in textwrap.wrap(self.caption, width))
         caption = f'<caption style="text-align:left;white-space:nowrap">{lines}</caption>'
         return f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table>"
 

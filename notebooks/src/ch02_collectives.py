@@ -78,7 +78,7 @@ world
 
 # %%
 # %%ranks -o after
-torch.set_default_device(device)  # tensors are made on this rank's device, now and in later cells
+torch.set_default_device(device)  # where tensors are made, from now on
 mine = 10.0 * rank + torch.arange(4.0)  # four parts of one number each
 parts = list(mine.split(1))
 after = {}
@@ -354,7 +354,8 @@ hang.reveal()
 
 # %%
 # %%ranks --expect deadlock
-gloo = dist.new_group(backend="gloo")  # on the CPU: NCCL would queue the send, and the GPU would hang
+# On the CPU: NCCL would queue the send, and the GPU would hang.
+gloo = dist.new_group(backend="gloo")
 x = torch.ones(1, device="cpu")
 dist.send(x, (rank + 1) % world_size, group=gloo)
 dist.recv(x, (rank - 1) % world_size, group=gloo)

@@ -730,7 +730,8 @@ rank_table(
 
 # %%
 # %%ranks --expect deadlock
-gloo = dist.new_group(backend="gloo")  # on the CPU: NCCL would queue the send, and the GPU would hang
+# On the CPU: NCCL would queue the send, and the GPU would hang.
+gloo = dist.new_group(backend="gloo")
 x = torch.ones(2, 64, 64)
 neighbour = rank + 1 if rank % 2 == 0 else rank - 1  # 0 with 1, 2 with 3
 dist.send(x, neighbour, group=gloo)  # an activation down, or a gradient up

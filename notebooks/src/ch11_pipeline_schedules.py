@@ -811,7 +811,8 @@ edit_schedule(Recipe("1f1b", 4, 8), live=is_live(), run=on_ranks)
 # %%ranks -r 0-1 --expect deadlock
 ORDERS = ["0F0 0B0 0F1 0B1", "1F0 1F1 1B0 1B1"]
 tensor, other = torch.ones(4), 1 - rank
-gloo = dist.new_group([0, 1], backend="gloo")  # on the CPU: NCCL would queue the send and go on
+# On the CPU: NCCL would queue the send and go on.
+gloo = dist.new_group([0, 1], backend="gloo")
 
 for action in ORDERS[rank].split():
     needs_other = action[1] == ("B" if rank == 0 else "F")

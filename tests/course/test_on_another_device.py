@@ -3,23 +3,24 @@
 import os
 from pathlib import Path
 
-import nbformat
 import pytest
+from build_notebooks import from_source
 
 from tests.notebook.kernel import Notebook
 
 ROOT = Path(__file__).resolve().parents[2]
-CHAPTERS = sorted((ROOT / "notebooks").glob("ch*.ipynb"))
+CHAPTERS = sorted((ROOT / "notebooks" / "src").glob("ch*.py"))
 
 
-def failed_cells(path, folder, monkeypatch):
+def failed_cells(path, folder, monkeypatch, device):
     """Each cell that failed, and was not to: its number, its first line and the error."""
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]))
     monkeypatch.setenv("DTLEARN_HEADLESS", "1")
-    found, notebook = [], Notebook(folder, runs_in=path.parent)
+    found, notebook = [], Notebook(folder, runs_in=ROOT / "notebooks")
     try:
-        assert notebook.run("from tests.in_notebooks import use; use()").ok
-        for number, cell in enumerate(nbformat.read(path, 4).cells):
+        if device == "stand_in":
+            assert notebook.run("from tests.in_notebooks import use; use()").ok
+        for number, cell in enumerate(from_source(path).cells):
             if cell.cell_type == "code" and "raises-exception" not in cell.metadata.get("tags", ()):
                 ran = notebook.run(cell.source, timeout=240)
                 if not ran.ok:
@@ -32,5 +33,5 @@ def failed_cells(path, folder, monkeypatch):
 @pytest.mark.every_device
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("path", CHAPTERS, ids=[path.stem for path in CHAPTERS])
-def test_every_cell_runs(path, tmp_path, monkeypatch):
-    assert not (failed := failed_cells(path, tmp_path, monkeypatch)), "\n\n".join(failed)
+def test_every_cell_runs(path, tmp_path, monkeypatch, other_device):
+    assert not (failed := failed_cells(path, tmp_path, monkeypatch, other_device)), "\n\n".join(failed)

@@ -4,8 +4,9 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from dtlearn.runtime.run import run_ranks
+import dtlearn
 from dtlearn.sharing.along_dim import all_gather, all_reduce, all_to_all, reduce_scatter
+from tests.devices import run_ranks
 from tests.sharing.groups import calls_of, in_groups
 
 NBYTES = 144 * 8
@@ -14,7 +15,8 @@ BOTH_DIMS = [(split_dim, concat_dim) for split_dim in DIMS for concat_dim in DIM
 
 
 def of_rank(rank):
-    return torch.arange(144, dtype=torch.float64).view(12, 12).t().mul(rank + 1)  # not contiguous
+    values = torch.arange(144, dtype=torch.float64, device=dtlearn.device())
+    return values.view(12, 12).t().mul(rank + 1)  # not contiguous
 
 
 def all_dims():
@@ -27,15 +29,21 @@ def all_dims():
         assert torch.equal(x, of_rank(dist.get_rank())) and all(result.is_contiguous() for result in results)
         return results
 
-    results = in_groups(case)
+    return in_groups(case)
+
+
+def refused():
     with pytest.raises(ValueError, match="6 elements of dim 1 cannot be divided among 4 ranks"):
         all_to_all(torch.zeros(4, 6), -1, 0)
-    return results
 
 
 @pytest.fixture(scope="module")
 def run():
-    return run_ranks(all_dims, 4, device="cpu", record=True)
+    return run_ranks(lambda: (refused(), all_dims())[1], 4, device="cpu", record=True)
+
+
+def test_along_every_dim_on_another_device(other_device):
+    test_along_every_dim(run_ranks(all_dims, 2, device=other_device))
 
 
 def test_along_every_dim(run):

@@ -7,9 +7,10 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from dtlearn.runtime.run import run_ranks
+import dtlearn
 from dtlearn.sharing.clipping import clip_grad_norm_, count_once, global_norm, local_norm
 from tests.data_parallel.runs import message_of
+from tests.devices import run_ranks
 from tests.sharing.groups import in_groups
 
 NORMS = (1.0, 2.0, 3.0, math.inf)
@@ -20,10 +21,13 @@ SHAPES = {"a": (3, 5), "b": (4,), "scale": (), "none": (0, 2), "c": (2, 3, 2), "
 def parameters(seed=0, dtype=torch.float64):
     """By name, with gradients but for `idle`."""
     generator = torch.Generator().manual_seed(seed)
-    named = {name: nn.Parameter(torch.zeros(shape, dtype=dtype)) for name, shape in SHAPES.items()}
+    named = {
+        name: nn.Parameter(torch.zeros(shape, dtype=dtype, device=dtlearn.device())) for name, shape in SHAPES.items()
+    }
     for name, parameter in named.items():
         if name != "idle":
-            parameter.grad = torch.randn(parameter.shape, generator=generator, dtype=torch.float64).to(dtype)
+            drawn = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
+            parameter.grad = drawn.to(parameter.device, dtype)
     return named
 
 
@@ -176,6 +180,12 @@ def every_case():
         return {"divided": divided(group), "not finite": not_finite(group)}
 
     return in_groups(case), {norm_type: two_axes(norm_type) for norm_type in NORMS}
+
+
+def test_it_is_torchs_on_another_device(other_device):
+    for of_sizes in run_ranks(lambda: in_groups(divided), 2, device=other_device):
+        for found in of_sizes.values():
+            assert max(found[norm_type] for norm_type in NORMS) < 1e-12 and found["empty"] == (0.0, 0.0)
 
 
 @pytest.fixture(scope="module")

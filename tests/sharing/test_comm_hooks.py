@@ -8,10 +8,10 @@ import torch.distributed as dist
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 from torch.futures import Future
 
-from dtlearn.runtime.run import run_ranks
 from dtlearn.sharing import comm_hooks
 from tests.data_parallel.runs import SMALL, TOLERANCE, distance, message_of, mlp, ours, seeded_by_rank, torch_ddp, views
 from tests.data_parallel.test_ddp import mine, run
+from tests.devices import run_ranks
 
 
 def trained(wrap, hook, state=None, **options):
@@ -54,6 +54,22 @@ def test_the_same_hook_does_the_same_everywhere(world_size):
         tolerance = {case: 1e-2 if "16" in case and world_size > 2 else TOLERANCE for case in found}
         assert not {case: away for case, away in found.items() if not away < tolerance[case]}
         assert min(apart) > 1e-5  # compression leaves traces: none of these did nothing
+
+
+def on_a_device():
+    plain = ours(seeded_by_rank(mlp))
+    bare = run(plain, lambda step: plain(mine(step)).square().sum().backward())
+    return {
+        "mean": distance(trained(ours, comm_hooks.allreduce_hook)[:3], bare),
+        "mean, views": distance(trained(views, comm_hooks.allreduce_hook)[:3], bare),
+        "fp16": distance(trained(ours, comm_hooks.fp16_compress_hook), trained(views, comm_hooks.fp16_compress_hook)),
+        "bf16": distance(trained(ours, comm_hooks.bf16_compress_hook), trained(views, comm_hooks.bf16_compress_hook)),
+    }
+
+
+def test_hooks_on_another_device(other_device):
+    for found in run_ranks(on_a_device, 2, device=other_device):
+        assert len(found) == 4 and max(found.values()) < TOLERANCE, found
 
 
 def seen_by_the_hook():

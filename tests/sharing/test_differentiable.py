@@ -6,9 +6,10 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from dtlearn.runtime.run import run_ranks
+import dtlearn
 from dtlearn.sharing import along_dim
 from dtlearn.sharing.differentiable import all_to_all, copy_to, gather_from, reduce_from, reduce_scatter_to, scatter_to
+from tests.devices import run_ranks
 from tests.sharing.groups import calls_of, in_groups
 
 B, T, C = 2, 144, 12
@@ -56,7 +57,8 @@ def expected(what, dims, tensors, rank):
 def random(shape, rank, seed):
     """Of a rank: never the same as another's, and not contiguous."""
     generator = torch.Generator().manual_seed(100 * seed + rank)
-    return torch.randn(*reversed(shape), dtype=torch.float64, generator=generator).permute(2, 1, 0)
+    drawn = torch.randn(*reversed(shape), dtype=torch.float64, generator=generator)
+    return drawn.to(dtlearn.device()).permute(2, 1, 0)
 
 
 def shapes(forward, dims, size):
@@ -207,6 +209,11 @@ def run():
 
 def of_ranks(run, part, size):
     return [run[rank][part][size] for rank in range(size)]
+
+
+def test_forward_and_backward_on_another_device(other_device):
+    run = run_ranks(lambda: (in_groups(forward_and_backward),), 2, device=other_device)
+    test_forward_and_backward(run, 2)
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4])

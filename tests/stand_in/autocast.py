@@ -1,4 +1,4 @@
-"""`torch.autocast("stand_in")`: products in 16 bits, as on a GPU; softmax, norms and losses in 32."""
+"""`torch.autocast("standin")`: products in 16 bits, as on a GPU; softmax, norms and losses in 32."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _cast_for(name: str, low: bool):
     operation = getattr(getattr(torch.ops.aten, packet), overload or "default")
 
     def casting(*args, **kwargs):
-        wanted = torch.get_autocast_dtype("stand_in") if low else torch.float32
+        wanted = torch.get_autocast_dtype("standin") if low else torch.float32
         dtypes = (torch.float16, torch.bfloat16, torch.float32)
 
         def cast(value):

@@ -1,4 +1,23 @@
-"""What torch asks of a device: a name, a module of functions, allocations and copies from C++, random numbers."""
+"""A device that is not the CPU, for tests on a machine without a GPU.
+
+`set_up()` gives a process, for good, the device "standin:0", torch's place for devices that others make ("private
+use"). A tensor there holds values, in a tensor of the CPU that is inside it; gloo sends what is inside. What a GPU
+refuses is refused: operations on tensors of two devices, `.numpy()`, a generator of another device; and, as NCCL does,
+collectives of tensors that are on the CPU. The same seed gives other random numbers than on the CPU.
+
+What it cannot see: calls that return before the device has done them (a missing `synchronize`, a `non_blocking` copy
+that is read too early, streams), the memory of a device and its allocator, two devices in one process, kernels that
+torch has for the CPU only or that add up in another order, and what C++ does with a tensor's memory: torch's own
+DistributedDataParallel and `fully_shard` get none of these tensors. Those are for `make test-gpu`.
+
+    tensor          the tensor, and how an operation reaches what is inside
+    rules           what is refused
+    random_numbers  generators of the device, and its own state
+    groups          process groups, as those over NCCL
+    autocast        which operations compute in 16 bits
+    hooks           errors in hooks of a backward pass
+    backend         this file: what torch asks of a device: a name, a module of functions, allocations and copies
+"""
 
 from __future__ import annotations
 
@@ -7,7 +26,7 @@ import contextlib
 import torch
 from torch.utils.backend_registration import _DummyBackendModule, _setup_privateuseone_for_python_backend
 
-from tests.stand_in import autocast, groups, random_numbers
+from tests.stand_in import autocast, groups, hooks, random_numbers
 from tests.stand_in.tensor import NAME, Factories, StandInTensor
 
 _library = torch.library.Library("aten", "IMPL")
@@ -15,7 +34,7 @@ _mode: Factories | None = None
 
 
 class Module(_DummyBackendModule):
-    """`torch.stand_in`, as `torch.cuda`."""
+    """`torch.standin`, as `torch.cuda`."""
 
     _initialized = True  # `torch.utils.checkpoint` looks at it, for devices that are opened late
 
@@ -49,6 +68,7 @@ def set_up() -> torch.device:
         torch.__future__.set_swap_module_params_on_conversion(True)
         torch.Generator = random_numbers.Generator
         groups.adapt()
+        hooks.keep_errors()
         _mode = Factories()
         _mode.__enter__()
     return torch.device(NAME, 0)

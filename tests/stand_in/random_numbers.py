@@ -21,8 +21,8 @@ class Generator(torch.Generator, metaclass=_AnyGenerator):
 
     def __new__(cls, device="cpu"):
         kind = torch.device(device)
-        made = super().__new__(cls, "cpu" if kind.type == "stand_in" else kind)
-        if kind.type == "stand_in":
+        made = super().__new__(cls, "cpu" if kind.type == "standin" else kind)
+        if kind.type == "standin":
             _ours[made._cdata] = made
         return made
 
@@ -39,7 +39,7 @@ class Generator(torch.Generator, metaclass=_AnyGenerator):
 
 
 def device_of(generator: torch.Generator) -> torch.device:
-    return torch.device("stand_in", 0) if generator._cdata in _ours else _of_cpu.device.__get__(generator)
+    return torch.device("standin", 0) if generator._cdata in _ours else _of_cpu.device.__get__(generator)
 
 
 _state = torch.Generator().manual_seed(OTHER).get_state()

@@ -9,11 +9,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.stand_in import random_numbers, rules
 
-NAME = "stand_in"
+NAME = "standin"  # letters only: a device mesh takes no other
 
 
 class StandInTensor(torch.Tensor):
-    """A tensor on "stand_in:0". `inner`, on the CPU, holds its values."""
+    """A tensor on "standin:0". `inner`, on the CPU, holds its values."""
 
     @staticmethod
     def __new__(cls, inner):

@@ -6,7 +6,6 @@ READS = [forbids("dtlearn.data_parallel", "dtlearn.sharing")]  # rules on the te
 # Codes of mistakes that only these exercises know; see `dtlearn.checks.meanings`.
 MEANINGS = {
     "DTL-RULE-LATE-BINDING": "hooks that all read the last value of a loop's variable",
-    "DTL-RULE-PASSES": "more or fewer forward passes than micro-batches",
     "DTL-VALUE-CLIP": "gradients clipped at the wrong time, or not at all",
     "DTL-VALUE-LAST-ONLY": "gradients that were emptied between micro-batches",
     "DTL-VALUE-NO-GRAPH": "a loss that backward cannot start from",

@@ -51,27 +51,32 @@ class Submission:
         return replace(empty, results=(Result("", 0, "not-attempted", "DTL-MISSING", why),))
 
 
-def find_submissions(
+def find_hand_ins(
     folder: Path, course: Course, exercises: Iterable[Exercise], strays: list[str] | None = None
-) -> list[Submission]:
-    """All submissions in a folder, by name; several of a student if there are. What is no hand-in is added to `strays`.
+) -> list[HandIn]:
+    """All hand-ins in a folder, by name, not read yet; several of a student if there are. What is none is added to
+    `strays`.
 
     Raises:
         ValueError: the folder cannot be read or holds no submission.
     """
-    exercises, left = list(exercises), strays if strays is not None else []
     try:
         with os.scandir(folder) as entries:
             by_name = sorted(entries, key=lambda entry: os.fsencode(entry.name))
     except OSError as error:
         raise ValueError(f"{folder} cannot be read: {error.strerror}") from error
-    with ThreadPoolExecutor(num_cores(), thread_name_prefix="read") as pool:
-        names = sorted((n for e in exercises for n in _names(course, e)), key=len, reverse=True)
-        found = hand_ins(by_name, left, names)
-        submissions = list(pool.map(lambda one: read_submission(one, course, exercises), found))
-    if not submissions:
+    names = sorted((n for e in exercises for n in _names(course, e)), key=len, reverse=True)
+    found = hand_ins(by_name, strays if strays is not None else [], names)
+    if not found:
         raise ValueError(f"{folder} holds no submission: it needs one folder or one .zip or .tar file per student")
-    return submissions
+    return found
+
+
+def read_submissions(found: Iterable[HandIn], course: Course, exercises: Iterable[Exercise]) -> list[Submission]:
+    """The submissions of hand-ins, in their order, several read at once."""
+    exercises = list(exercises)
+    with ThreadPoolExecutor(num_cores(), thread_name_prefix="read") as pool:
+        return list(pool.map(lambda one: read_submission(one, course, exercises), found))
 
 
 def read_submission(one: HandIn | Path, course: Course, exercises: Iterable[Exercise]) -> Submission:

@@ -8,11 +8,13 @@ import re
 import signal
 import stat
 import zipfile
+from datetime import datetime
 
 import pytest
 
 from dtlearn import course as course_module
 from dtlearn.cli import main
+from dtlearn.cli.exercises import grade_class
 from dtlearn.cli.exercises.grade_class import read_secret
 from dtlearn.grading.classroom import batch
 from dtlearn.grading.verdict import Result, Verdict
@@ -47,7 +49,7 @@ def test_a_class_is_graded_to_files(class_folder, capsys):
     assert verdict["isolation"].startswith("level 2")
     assert "exactly 2x" in (out / "bob" / "feedback.txt").read_text()
     assert "<table" in (out / "summary.html").read_text()
-    assert re.search(r"memory: grading an answer took up to [\d,]+ MiB \(\w+,", (out / "summary.txt").read_text())
+    assert re.search(r"^memory: grading an answer took up to [\d,]+ MiB \(\w+,", printed.out, re.M)
     assert verdict["memory"] > 0
     rows = list(csv.DictReader((out / "nbgrader.csv").read_text().splitlines()))
     assert [(r["student_id"], r["last_name"], r["score"]) for r in rows if r["student_id"] in ("a1", "b2")] == [
@@ -276,3 +278,131 @@ def test_a_secret_is_made_once_and_a_short_one_refused(tmp_path):
     (tmp_path / "t").write_text("abc")
     with pytest.raises(ValueError, match="at least 16 bytes"):
         read_secret(tmp_path / "t")
+
+
+class Clock:
+    """Takes the place of the class `datetime` where the command asks for the time."""
+
+    @staticmethod
+    def now(zone):
+        return datetime(2026, 11, 21, tzinfo=zone)
+
+
+def write_a_class_of_everything(folder):
+    """Right, wrong, late, handed in again, alike, unreadable, left out for time, loose, strange, absent."""
+    alike = "".join(f"    a{k} = x[{k}] + {k}\n    b{k} = (a{k}, {k} * a{k})\n" for k in range(12))
+    answers = {"dan": "# left out", "fay@2026-11-19T00:00Z": WRONG, "fay@2026-11-20T12:00Z": RIGHT, "gus": RIGHT}
+    answers |= {name: f"def mean(x):\n{alike}    return x\n# {name}\n" for name in ("hal", "ida")}
+    for name, text in answers.items():
+        (folder / "in" / name).mkdir()
+        (folder / "in" / name / "mean.py").write_text(text)
+    (folder / "in" / "jim.zip").write_bytes(b"no zip")
+    (folder / "in" / "kit_ch01.mean.py").write_text(RIGHT)
+    (folder / "in" / "notes.txt").write_text("x")
+    os.utime(folder / "in" / "ann", (4e9, 4e9))
+    names = {"ann": "a1", "bob": "b2", "=eve": "e3", "gus": "a1", "zoe": "z4", "fay": "f5", "dan": "d6"}
+    table = "".join(f"{name},{who}\n" for name, who in names.items())
+    (folder / "students.csv").write_text(f"submission,student_id\n{table}")
+    (folder / "rules.toml").write_text(
+        'resubmissions = "best"\n[due]\nch01 = 2026-11-20T00:00:00Z\n[late]\nper_day = 0.25\n'
+    )
+
+
+def verdict_by_text(plan, exercise, answer, graders):
+    """The same verdict on a text wherever it is graded; the real one differs in seconds and bytes."""
+    passed, left_out = "all_reduce" in answer.source and "world_size" in answer.source, "left out" in answer.source
+    state = "skipped" if left_out else "passed" if passed else "failed"
+    code = "DTL-SKIPPED-TIME" if left_out else "" if passed else "DTL-VALUE"
+    result = Result("one case", 2, state, code, f"{len(answer.source)} letters, {plan.seed(exercise) % 97}")
+    return Verdict(exercise.id, exercise.title, state, 4.0 * passed, 4.0, results=(result,), seconds=1.25, memory=1)
+
+
+def tree(folder):
+    """All files below a folder, with their bytes."""
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+SAME = ["--students", "students.csv", "--rules", "rules.toml"]
+
+
+@pytest.mark.parametrize("of", [3, 20])  # of some of 20 nobody is
+def test_a_class_in_parts_leaves_what_one_in_one_piece_leaves(class_folder, capsys, monkeypatch, of):
+    """Byte for byte, and with the same exit status."""
+    write_a_class_of_everything(class_folder)
+    monkeypatch.setattr(batch, "_grade", verdict_by_text)
+    monkeypatch.setattr(grade_class, "datetime", Clock)
+    secret = [*SAME, "--secret", "secret"]
+    assert main(["grade-class", "in", *secret, "--out", "whole"]) == 3
+    states = [
+        main(["grade-class", "in", *secret, "--part", f"{k}/{of}", "--out", f"parts/{k}"]) for k in range(1, of + 1)
+    ]
+    assert sorted(set(states)) == [0, 3] and states.count(3) == 1  # dan's part has something to grade again
+    assert "not graded, or not whole: dan; the same command grades them again" in capsys.readouterr().out
+    monkeypatch.setattr(batch, "_grade", lambda *a: pytest.fail("graded again"))
+    assert main(["grade-class", "in", *SAME, "--merge", *(f"parts/{k}" for k in range(of, 0, -1)), "--out", "out"]) == 3
+    whole, merged = tree(class_folder / "whole"), tree(class_folder / "out")
+    assert (
+        set(whole) == set(merged) > {"nbgrader.csv", "canvas.csv", "lti.jsonl", "similarity.csv", "ann/feedback.html"}
+    )
+    assert not [name for name in whole if whole[name] != merged[name]]
+    assert b'"hal","ida"' in merged["similarity.csv"] and b"exit status 3): jim" in merged["summary.txt"]
+
+
+def test_a_merged_class_goes_on_as_one_piece(class_folder, capsys, monkeypatch):
+    """What comes late is graded by the command without parts, and nothing else is."""
+    monkeypatch.setattr(batch, "_grade", verdict_by_text)
+    for k in (1, 2):
+        assert main(["grade-class", "in", "--secret", "s", "--part", f"{k}/2", "--out", f"p{k}"]) == 0
+    assert main(["grade-class", "in", "--merge", "p1", "p2", "--out", "out"]) == 0
+    (class_folder / "in" / "zoe").mkdir()
+    (class_folder / "in" / "zoe" / "mean.py").write_text(RIGHT + "# zoe")
+    graded = []
+    monkeypatch.setattr(batch, "_grade", lambda *a: graded.append(a[2].source) or verdict_by_text(*a))
+    assert main(["grade-class", "in", "--secret", "s", "--out", "out"]) == 0
+    assert graded == [RIGHT + "# zoe"]
+
+
+def test_an_interrupted_part_cannot_be_merged(class_folder, capsys, monkeypatch):
+    part = ["grade-class", "in", "--secret", "s", "--part", "1/1", "--out", "p"]
+    monkeypatch.setattr(batch, "_grade", verdict_by_text)
+    assert main(part) == 0
+    with monkeypatch.context() as patch:
+        patch.setattr(batch, "grade_class", lambda *a: (_ for _ in ()).throw(KeyboardInterrupt))
+        assert main(part) == 130
+    assert main(["grade-class", "in", "--merge", "p", "--out", "out"]) == 2
+    assert "p holds no part of a class that was graded to its end" in capsys.readouterr().err
+    assert not (class_folder / "out").exists()
+    assert main(part) == 0
+    assert main(["grade-class", "in", "--merge", "p", "--out", "out"]) == 0
+
+
+NO_CLASS = [
+    (["--part", "1/2"], "--part needs --secret FILE"),
+    (["--part", "0/2"], "a part is K/N, the K-th of N parts"),
+    (["--part", "3/2"], "a part is K/N, the K-th of N parts"),
+    (["--part", "2"], "a part is K/N, the K-th of N parts"),
+    (["--part", "1/2", "--merge", "p1"], "not allowed with argument"),
+    (["--merge", "p1", "--hidden", "h"], "leave out --hidden"),
+    (["--merge", "p1", "--only-failed"], "leave out --only-failed"),
+    (["--merge", "p1", "--out", "p1"], "p1 is one of the parts"),
+    (["--merge", "p1"], "these are missing: 2"),
+    (["--merge", "p1", "p1"], "part 1 is there more than once"),
+    (["--merge", "p1", "other"], "The secret: "),
+    (["--merge", "p1", "nowhere"], "nowhere holds no part"),
+    (["--merge", "p1", "p2", "--students", "students.csv"], "other hand-ins than the folder and the table"),
+]
+
+
+def test_parts_that_are_no_class_are_usage_errors(class_folder, capsys, monkeypatch):
+    monkeypatch.setattr(batch, "_grade", verdict_by_text)
+    for secret, part, out in (("s", "1/2", "p1"), ("s", "2/2", "p2"), ("t", "2/2", "other")):
+        assert main(["grade-class", "in", "--secret", secret, "--part", part, "--out", out]) == 0
+    (class_folder / "students.csv").write_text("submission,student_id\nann,z\nbob,y\n=eve,x\n")
+    for arguments, words in NO_CLASS:
+        capsys.readouterr()
+        try:
+            code = main(["grade-class", "in", "--out", "out", *arguments])
+        except SystemExit as end:
+            code = end.code
+        assert (code, words in capsys.readouterr().err) == (2, True), arguments
+    assert not (class_folder / "out").exists()

@@ -8,7 +8,11 @@ from datetime import UTC, datetime
 import pytest
 
 from dtlearn.grading.classroom.reading.members import MAX_MEMBERS
-from dtlearn.grading.classroom.submissions import find_submissions, read_submission, safe_name
+from dtlearn.grading.classroom.submissions import find_hand_ins, read_submission, read_submissions, safe_name
+
+
+def find_submissions(folder, course, exercises, strays=None):
+    return read_submissions(find_hand_ins(folder, course, exercises, strays), course, exercises)
 
 
 def zipped(path, files: dict[str, str | bytes]):

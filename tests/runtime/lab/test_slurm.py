@@ -2,6 +2,7 @@
 
 import json
 import re
+import signal
 import time
 
 import pytest
@@ -13,9 +14,9 @@ from dtlearn.runtime.lab.head.agent import LabAgent
 from dtlearn.runtime.lab.head.launch import launch_on_lab
 from dtlearn.runtime.world.world import World
 from tests.guides import ROOT, blocks, code_spans
-from tests.real_slurm import NODES, slurm  # noqa: F401 - a fixture
+from tests.real_slurm import NODES, skip_for, slurm, wait_until  # noqa: F401 - a fixture
 
-from ..conftest import Shown, living, wait_until
+from ..conftest import Shown, living
 
 LAB, TRAIN = ((ROOT / "docs" / page).read_text("utf-8") for page in ("lab.md", "train.md"))
 SCRIPTS = {
@@ -26,7 +27,7 @@ TOML = next(block for block in blocks(LAB, "toml") if '"srun"' in block)
 LAUNCH = next(block for block in blocks(LAB, "") if block.startswith("%%launch"))
 FEWER_GPUS = ("--gpus-per-node=4", "--gpus-per-node=2")  # than the guides' machines have
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 def changed(text: str, *changes: tuple[str, str]) -> str:
@@ -37,6 +38,17 @@ def changed(text: str, *changes: tuple[str, str]) -> str:
     return text
 
 
+def test_what_is_missing_skips_a_test_and_fails_it_where_it_is_required(monkeypatch):
+    monkeypatch.delenv("DTLEARN_REQUIRE_CLUSTER", raising=False)
+    skip_for(None)
+    with pytest.raises(pytest.skip.Exception, match="no slurmd"):
+        skip_for("no slurmd")
+    monkeypatch.setenv("DTLEARN_REQUIRE_CLUSTER", "1")
+    skip_for(None)
+    with pytest.raises(AssertionError, match="and no slurmd"):
+        skip_for("no slurmd")
+
+
 def test_the_batch_script_of_the_lab_guide_runs(slurm, tmp_path):  # noqa: F811
     """One torchrun on each node, as many processes as the node has GPUs."""
     script = changed(SCRIPTS["lab"], FEWER_GPUS, ("train_digits'", "train_digits --steps 3'"))
@@ -45,19 +57,27 @@ def test_the_batch_script_of_the_lab_guide_runs(slurm, tmp_path):  # noqa: F811
     assert "world_size=4 steps=3" in said
 
 
-def test_the_batch_script_of_the_training_guide_runs(slurm, tmp_path):  # noqa: F811
-    """A task for each rank."""
+def test_the_batch_script_of_the_training_guide_is_told_to_end_and_the_next_job_goes_on(slurm, tmp_path):  # noqa: F811
+    """A task for each rank. SIGTERM, which `--signal` sends two minutes before the end, comes at once."""
     script = changed(
         SCRIPTS["train"],
         FEWER_GPUS,
         ("--ntasks-per-node=4", "--ntasks-per-node=1"),
-        ("dtlearn.train ", "dtlearn.train --device cpu --max-steps 3 "),
+        ("dtlearn.train ", "dtlearn.train --device cpu --epochs 1000 "),
         (" --log-dir runs/a", ""),  # TensorBoard takes seconds to load
     )
-    code, said = slurm.batch(script, tmp_path)
-    assert code == 0, said
+
+    def tell(job: str) -> None:
+        wait_until(lambda: "epoch 1: " in slurm.written(tmp_path, job), lambda: slurm.written(tmp_path, job), 250)
+        assert slurm.run("scancel", "--signal=TERM", job).returncode == 0
+
+    code, said = slurm.batch(script, tmp_path, tell)
     assert "2 ranks over gloo on cpu" in said and said.count("digits:") == 1
-    assert (tmp_path / "runs" / "a" / "step-00000003.pt").exists()
+    step = int(re.search(r"stopped after step (\d+) of 14000 \(SIGTERM\); the same command goes on", said)[1])
+    assert code == 128 + signal.SIGTERM and (tmp_path / "runs" / "a" / f"step-{step:08}.pt").exists()
+    code, said = slurm.batch(changed(script, ("--epochs 1000", f"--max-steps {step + 2}")), tmp_path)
+    assert code == 0 and f"going on from runs/a/step-{step:08}.pt" in said, said
+    assert (tmp_path / "runs" / "a" / f"step-{step + 2:08}.pt").exists()
 
 
 def test_a_script_that_fails_fails_its_job(slurm, tmp_path):  # noqa: F811
@@ -112,8 +132,8 @@ def world(slurm, allocated):  # noqa: F811
     made = World(lab.size, agent=LabAgent(lab))
     yield made
     made.stop()
-    assert wait_until(lambda: not living() - before), f"still alive: {living() - before}"
-    assert wait_until(lambda: not steps(slurm)), steps(slurm)
+    wait_until(lambda: not living() - before, lambda: f"still alive: {living() - before}")
+    wait_until(lambda: not steps(slurm), lambda: f"still there: {steps(slurm)}")
 
 
 def test_cells_run_on_the_nodes(world):

@@ -18,7 +18,7 @@ from tests.real_sshd import HOST, sshd  # noqa: F401 - a fixture
 GUIDE = (ROOT / "docs" / "lab.md").read_text("utf-8")
 TOML = next(block for block in blocks(GUIDE, "toml") if '"ssh"' in block)
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 @pytest.fixture

@@ -4,9 +4,10 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from dtlearn.runtime.run import run_ranks
+import dtlearn
 from dtlearn.sharing.wrapping.replicas import broadcast_module, broadcast_tensors, by_dtype, require_same_model
 from tests.data_parallel.runs import message_of
+from tests.devices import run_ranks
 
 
 class Everything(nn.Module):
@@ -29,7 +30,7 @@ def made_one():
     found = []
     for source, buffers in ((0, True), (last, False)):
         torch.manual_seed(rank)
-        model = Everything()
+        model = Everything().to(dtlearn.device())
         torch.manual_seed(source if buffers else rank)
         expected = Everything()
         if not buffers:
@@ -40,14 +41,14 @@ def made_one():
         require_same_model(model)
         broadcast_module(model, source, buffers=buffers)
         state, wanted = model.state_dict(), expected.state_dict()
-        found.append(all(torch.equal(state[name], wanted[name]) for name in wanted))
+        found.append(all(torch.equal(state[name].cpu(), wanted[name]) for name in wanted))
         found.append(versions == [b._version for b in model.buffers()])
         found.append(model.conv.weight.is_contiguous(memory_format=torch.channels_last))
     return found
 
 
-def test_every_tensor_of_any_kind_gets_the_values_of_one_rank():
-    assert run_ranks(made_one, 3, device="cpu").values == [[True] * 6] * 3
+def test_every_tensor_of_any_kind_gets_the_values_of_one_rank(device):
+    assert run_ranks(made_one, 3, device=device).values == [[True] * 6] * 3
 
 
 def in_a_group():

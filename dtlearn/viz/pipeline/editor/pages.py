@@ -103,7 +103,7 @@ def numbers_words(assessment: Assessment) -> str:
 def numbers_page(assessment: Assessment) -> str:
     """The same as an HTML table."""
     table = numbers(assessment)
-    return table._repr_html_() if table else ""
+    return table.html(width=80) if table else ""  # a window of 1024 pixels has room for that
 
 
 def measured_page(assessment: Assessment, record: Record) -> str:

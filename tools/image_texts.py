@@ -1,0 +1,67 @@
+"""What the images of the chapters show, in words: the description in each file, for people who do not see it."""
+
+IN_WORDS = {
+    "ch01_ranks/training_steps": (
+        "Two recorded training steps on four ranks: after forward and backward each step has an all-reduce of the "
+        "gradients and one of the loss; hollow bars are ranks that wait for the last rank to call."
+    ),
+    "ch01_ranks/rendezvous": (
+        "Recorded store calls of four ranks: each writes its own key and waits for the others' keys; rank 3 comes "
+        "0.3 s late, and all wait for it."
+    ),
+    "ch01_ranks/hang": (
+        "Recorded run that hangs: ranks 0, 2 and 3 are in an all_reduce that never returns; rank 1 ended without it."
+    ),
+    "ch02_collectives/ring_all_reduce": (
+        "Recorded ring all-reduce of four ranks on a circle, step by step: after three steps of reduce-scatter each "
+        "rank has one complete chunk, after three steps of all-gather every rank has all four."
+    ),
+    "ch03_data_parallel/sample_grid": (
+        "Which of four ranks sees which of 22 samples: padded, two samples are seen twice; with drop_last two are "
+        "never seen; for evaluation each is seen once; shuffled, each epoch has another order."
+    ),
+    "ch03_data_parallel/bucket_timeline": (
+        "Recorded training steps of two ranks on an emulated link of 1 Gb/s: with an all-reduce for each parameter "
+        "after backward, both ranks wait for all of them; with buckets of 4 MiB, many all-reduces go on while "
+        "backward computes, and only the last ones are waited for."
+    ),
+    "ch04_parameter_server/hot_links": (
+        "Recorded bytes on the link of each rank in one step of four workers: one server sends and receives four times "
+        "what a worker does; of two servers each carries half of that, of four a quarter, as much as a worker. In a "
+        "ring each of four ranks carries one and a half times as much as a worker."
+    ),
+    "ch07_mixed_precision/gradients": (
+        "Gradients of a GPT over powers of two, layer by layer: without a loss scale many of them become 0 in fp16, "
+        "above all those of queries and keys; with the loss times 65,536 nearly none."
+    ),
+    "ch08_memory/step_memory": (
+        "Recorded bytes of a training step of a GPT, stacked by category: parameters, optimizer state and buckets of "
+        "DDP all the time; activations rise through forward and fall through backward, while gradients grow. The peak "
+        "is early in backward, with the operation and the line that made the largest storage there."
+    ),
+    "ch09_zero/shard_map": (
+        "Who owns which of 51 elements of two layers on four ranks, in three maps: flat with one element of padding, "
+        "by the rows of each parameter, where the last rank owns nothing, and as whole tensors, where the first rank "
+        "owns nearly half."
+    ),
+    "ch09_zero/unit_timeline": (
+        "Recorded training steps of ZeRO's stage 3 on an emulated link of 1 Gb/s: what a rank computes, what its link "
+        "carries, and how many bytes of weights are gathered. Without prefetch each of four units waits for its "
+        "all-gather; with prefetch the next unit's runs meanwhile, and two units are gathered at once."
+    ),
+    "ch10_pipeline_parallel/schedules": (
+        "Two pipeline schedules of 4 ranks and 8 micro-batches on one time axis, both equally long. In GPipe every "
+        "rank does all forward passes, waits, and does all backward passes. In 1F1B each rank does a few forward "
+        "passes, then one forward and one backward pass in turn; its idle time is as long, in several pieces."
+    ),
+    "ch11_pipeline_schedules/smaller_bubbles": (
+        "Three pipeline schedules of four ranks and eight micro-batches on one time axis: 1F1B takes 33 units, the "
+        "interleaved schedule with two chunks on each rank 28.5, and ZB-H1 with split backward passes 27."
+    ),
+    "ch12_tensor_parallel/block": (
+        "A recorded transformer block on two ranks as a chain of operations, from attention's norm to the feed-forward "
+        "network's second layer. With tensor parallelism there are all-reduces forward after both row-parallel layers, "
+        "and backward before both column-parallel ones. With sequence parallelism each of the four is a "
+        "reduce-scatter and an all-gather, which send as many bytes."
+    ),
+}
