@@ -483,7 +483,7 @@ seconds = {
 even.reveal(**{name.replace(" ", "_"): value for name, value in seconds.items()})
 
 # %% [markdown]
-# Recorded with four workers. (On the CPU: eight ranks are more than most machines have GPUs.)
+# Recorded with four workers and one, two and four servers:
 
 # %% jupyter={"source_hidden": true}
 import time
@@ -513,7 +513,7 @@ def step_of(model, worker):
 
 
 ways = {"ring": (0, links["ring all-reduce"], ps.ring_traffic(SIZE, 4))}
-for s in (4, 2, 1):
+for s in (4, 2, 1):  # on the CPU: few machines have GPUs for eight ranks
     work = s, (64, 128, 128, 10)
     record = dtlearn.run_ranks(on_servers, 4 + s, *work, device="cpu", record=True).record
     traffic = ps.server_traffic([SIZE // s] * s, 4)
