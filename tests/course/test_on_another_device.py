@@ -9,8 +9,8 @@ from build_notebooks import from_source
 from tests.notebook.kernel import Notebook
 
 ROOT = Path(__file__).resolve().parents[2]
-# What the stand-in cannot carry: torch's own sharding makes streams, and its C++ looks for memory.
-OF_TORCH = ("fully_shard(", "parallelize_module(")
+# What the stand-in cannot carry: torch's own sharding makes streams, its DTensor waits for tensors of the CPU.
+OF_TORCH = ("fully_shard(", "parallelize_module(", "distribute_tensor(")
 CHAPTERS = sorted((ROOT / "notebooks" / "src").glob("ch*.py"))
 
 
