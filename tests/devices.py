@@ -64,5 +64,5 @@ def group_on_cpu(ranks):
 
 def torch_ddp(module, process_group=None, **options):
     """PyTorch's DistributedDataParallel, of a model on this rank's device."""
-    wrap = TorchOnCpu if dtlearn.device().type == STAND_IN else DistributedDataParallel
+    wrap = DistributedDataParallel if dtlearn.device().type in ("cpu", "cuda") else TorchOnCpu
     return wrap(module, process_group=process_group, **options)

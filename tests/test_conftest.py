@@ -35,7 +35,9 @@ def test_an_interrupt_of_a_child():
 
 def run_pytest(folder: Path, conftest: str, *arguments: str, **options) -> subprocess.CompletedProcess[str]:
     (folder / "conftest.py").write_text(conftest)
-    (folder / "pytest.ini").write_text("[pytest]\nmarkers =\n    browser\n    slow\n    gpu\n")
+    (folder / "pytest.ini").write_text(
+        "[pytest]\nmarkers =\n    browser\n    slow\n    gpu\n    stand_in\n    every_device\n"
+    )
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments]
     environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # a second less
     return subprocess.run(
@@ -85,3 +87,26 @@ def test_long_files_are_first_and_a_file_keeps_its_order(tmp_path):
     done = run_pytest(tmp_path, CONFTEST, "--collect-only")
     wanted = ["test_c.py::test_1", "test_b.py::test_1", "test_b.py::test_0", "test_a.py::test_2", "test_a.py::test_1"]
     assert done.stdout.split()[:5] == wanted
+
+
+SIZES = """
+import pytest
+
+@pytest.mark.parametrize("world_size", [1, 2, 3])
+def test_of_sizes(world_size, device): pass
+
+def test_of_one(other_device): pass
+"""
+
+
+def test_one_case_of_each_test_on_the_stand_in_is_in_make_test(tmp_path):
+    (tmp_path / "test_it.py").write_text(SIZES)
+    done = run_pytest(tmp_path, CONFTEST, "--collect-only", "-m", "not every_device")
+    found = {line.partition("::")[2] for line in done.stdout.split() if "::" in line}
+    assert found == {
+        *(f"test_of_sizes[cpu-{size}]" for size in (1, 2, 3)),
+        "test_of_sizes[stand_in-2]",
+        "test_of_one[stand_in]",
+    }
+    on_gpus = run_pytest(tmp_path, CONFTEST, "--collect-only", "--devices", "cuda", "-m", "gpu")
+    assert on_gpus.stdout.count("[cuda") == 4 and "[stand_in" not in on_gpus.stdout

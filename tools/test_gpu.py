@@ -27,6 +27,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 NOTEBOOKS = "tests/course/test_on_another_device.py"
 BENCHES = ("data_parallel", "zero", "tensor_parallel", "memory", "collectives", "pipeline", "mixed_precision")
+BENCH = (sys.executable, "-m", "dtlearn", "bench")
 # Parts of the time: tests first, which are the most.
 TESTS_SHARE, NOTEBOOKS_SHARE = 0.55, 0.25
 MOST_FAILURES, FIRST_LINES = 30, 6
@@ -99,11 +100,12 @@ def counted(junit: Path) -> tuple[dict[str, int], list[tuple[str, str]]]:
     return counts, failures
 
 
-def notebooks_part(device: str, seconds: float) -> Part:
+def notebooks_part(at_once: list[str], device: str, seconds: float) -> Part:
+    """Every notebook's code, if what reads them is there."""
     missing = [name for name in ("jupytext", "nbformat", "nbclient") if importlib.util.find_spec(name) is None]
     if missing:
         return Part("notebooks", f"not run: {', '.join(missing)} is missing (pip install -e '.[test]')")
-    return pytest_part("notebooks", [NOTEBOOKS], device, seconds)
+    return pytest_part("notebooks", [NOTEBOOKS, *at_once], device, seconds)
 
 
 def benches_part(num_gpus: int, deadline: float) -> Part:
@@ -116,7 +118,7 @@ def benches_part(num_gpus: int, deadline: float) -> Part:
         if left < 10:
             texts.append(f"Not run, the time was up: {', '.join(BENCHES[number:])}.")
             break
-        status, output = run([sys.executable, "-m", "dtlearn.cli", "bench", name, "--rounds", "3"], left)
+        status, output = run([*BENCH, name, "--rounds", "3"], left)
         done += status == 0
         if status:
             failures.append((f"bench {name}", output[-1500:]))
@@ -207,11 +209,10 @@ def main(arguments: list[str]) -> int:
         print("torch sees no GPU here: `dtlearn doctor` says why; --stand-in runs what goes without one")
         return 2
     seconds, begun = 60 * options.minutes, time.monotonic()
-    chosen = [*options.tests, f"--ignore={NOTEBOOKS}"]
-    if importlib.util.find_spec("xdist"):
-        chosen += ["-n", str(min(os.cpu_count() or 1, 4)), "--dist", "loadfile"]
+    at_once = ["-n", str(min(os.cpu_count() or 1, 4))] if importlib.util.find_spec("xdist") else []
+    chosen = [*options.tests, f"--ignore={NOTEBOOKS}", *at_once, *(["--dist", "loadfile"] if at_once else [])]
     parts = [pytest_part("tests that take a device", chosen, device, TESTS_SHARE * seconds)]
-    parts += [ledger_part(num_gpus, 0.1 * seconds), notebooks_part(device, NOTEBOOKS_SHARE * seconds)]
+    parts += [ledger_part(num_gpus, 0.1 * seconds), notebooks_part(at_once, device, NOTEBOOKS_SHARE * seconds)]
     parts += [benches_part(num_gpus, begun + seconds)]
     options.report.write_text(page(parts, machine(num_gpus), device), "utf-8")
     for part in parts:

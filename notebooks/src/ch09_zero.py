@@ -116,7 +116,7 @@ def my_batch(samples=4):
 def digest(tensors):
     """A short name of all their bits: equal names, equal tensors."""
     flat = torch.cat([t.detach().flatten() for t in tensors])
-    return hashlib.sha256(flat.numpy().tobytes()).hexdigest()[:6]
+    return hashlib.sha256(flat.cpu().numpy().tobytes()).hexdigest()[:6]
 
 
 # %%
@@ -427,7 +427,7 @@ spared = dtlearn.predict(
 
 # %%
 runs = {
-    use_zero: dtlearn.run_ranks(example, 2, use_zero, record=True)
+    use_zero: dtlearn.run_ranks(example, 2, use_zero, record=True, device="cpu")
     for use_zero in (False, True)
 }
 
@@ -1354,7 +1354,7 @@ def matrices(model):
     return [p for p in model.blocks.parameters() if p.ndim == 2]
 
 
-everything = next(corpus.batches(1, 4, 32))  # what all ranks have together
+everything = [t.to(device) for t in next(corpus.batches(1, 4, 32))]  # of all ranks
 start = list(fresh_model().parameters())
 alone, local = fresh_model(), {"gradients": "local", "lr": 1e-2}
 lamb = two_steps(alone, LAMB(alone.parameters(), lr=1e-2), everything)

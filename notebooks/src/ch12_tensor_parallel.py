@@ -1578,7 +1578,7 @@ def backward_seconds():
 
 
 SLOW = Link(latency=50e-6, bandwidth=80e6)
-backward = dtlearn.run_ranks(backward_seconds, 2, link=SLOW).values[0]
+backward = dtlearn.run_ranks(backward_seconds, 2, link=SLOW, device="cpu").values[0]
 
 # %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
 travels = SLOW.seconds("all_reduce", 4 * 1024 * 512, 2)
@@ -1771,7 +1771,7 @@ def emulated_blocks():
 
 
 TWO_LEVELS = Link(100e-6, 40e6, inside=Link(20e-6, 400e6), ranks_per_node=2)
-measured = dtlearn.run_ranks(emulated_blocks, 4, link=TWO_LEVELS).values[0]
+measured = dtlearn.run_ranks(emulated_blocks, 4, link=TWO_LEVELS, device="cpu").values[0]
 
 # %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
 show(

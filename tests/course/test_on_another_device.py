@@ -9,13 +9,16 @@ from build_notebooks import from_source
 from tests.notebook.kernel import Notebook
 
 ROOT = Path(__file__).resolve().parents[2]
+# What the stand-in cannot carry: torch's own sharding makes streams, its DTensor waits for tensors of the CPU.
+OF_TORCH = ("fully_shard(", "parallelize_module(", "distribute_tensor(")
 CHAPTERS = sorted((ROOT / "notebooks" / "src").glob("ch*.py"))
 
 
 def failed_cells(path, folder, monkeypatch, device):
-    """Each cell that failed, and was not to: its number, its first line and the error."""
+    """Each cell that failed, and was not to: its number, its first lines and the error."""
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]))
     monkeypatch.setenv("DTLEARN_HEADLESS", "1")
+    without = False  # what a cell of torch's would have made is missing
     found, notebook = [], Notebook(folder, runs_in=ROOT / "notebooks")
     try:
         if device == "stand_in":
@@ -23,7 +26,9 @@ def failed_cells(path, folder, monkeypatch, device):
         for number, cell in enumerate(from_source(path).cells):
             if cell.cell_type == "code" and "raises-exception" not in cell.metadata.get("tags", ()):
                 ran = notebook.run(cell.source, timeout=240)
-                if not ran.ok:
+                on_stand_in_only = device == "stand_in" and any(name in cell.source for name in OF_TORCH)
+                without |= on_stand_in_only and not ran.ok
+                if not ran.ok and not on_stand_in_only and not (without and ran.error == "NameError"):
                     found.append(f"cell {number}: {cell.source.strip()[:200]}\n{ran.text('error')[-2000:]}")
     finally:
         notebook.close()

@@ -2,8 +2,9 @@
 
 import pytest
 import torch
+import torch.distributed as dist
 
-from dtlearn.runtime.device import DEVICE_VARIABLE, check_world_size, device, place
+from dtlearn.runtime.device import DEVICE_VARIABLE, check_world_size, device, device_for, place
 
 
 @pytest.mark.parametrize(
@@ -64,3 +65,14 @@ def test_the_device_is_that_of_the_environment(monkeypatch):
     assert device() == torch.device("cpu")
     monkeypatch.setenv(DEVICE_VARIABLE, "cuda:1")
     assert device() == torch.device("cuda:1")
+
+
+def test_a_number_is_sent_from_the_ranks_device(monkeypatch):
+    backends = {None: "gloo", "other": "nccl"}
+    monkeypatch.setattr(dist, "get_backend", backends.get)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 3)
+    monkeypatch.delenv("DTLEARN_DEVICE", raising=False)
+    assert str(device_for(None)) == "cpu"
+    assert str(device_for(None, "other")) == "cuda:3"  # under torchrun
+    monkeypatch.setenv("DTLEARN_DEVICE", "cuda:1")
+    assert str(device_for(None)) == str(device_for("other")) == "cuda:1"  # ranks that share GPUs use gloo

@@ -113,6 +113,7 @@ def test_the_parity_on_the_stand_in_finds_it(package):
     assert message in str(error.value), str(error.value)[:2000]
 
 
+@pytest.mark.every_device
 @pytest.mark.parametrize("package", MISTAKES)
 def test_on_the_cpu_nothing_does(package):
     module, old, new, parity, _ = MISTAKES[package]

@@ -1,10 +1,13 @@
 """The page says what ran, what failed and what the time did not reach."""
 
 import sys
+import time
 
 import pytest
 import test_gpu
 from test_gpu import Part, counted, main, page, run
+
+from dtlearn.bench.benches import BENCHES
 
 JUNIT = """<testsuites><testsuite>
 <testcase classname="tests.zero" name="test_a[cuda]"/>
@@ -29,6 +32,20 @@ def test_a_command_that_takes_too_long_ends():
     status, output = run([sys.executable, "-c", "import time; print('begun', flush=True); time.sleep(600)"], 3)
     assert status is None and "begun" in output
     assert run([sys.executable, "-c", "print(3); raise SystemExit(4)"], 60) == (4, "3\n")
+
+
+@pytest.mark.parametrize("name", test_gpu.BENCHES)
+def test_its_benches_are_there(name):
+    assert name in BENCHES
+    assert test_gpu.BENCH[1:] == ("-m", "dtlearn", "bench")
+
+
+def test_a_bench_that_fails_is_said(monkeypatch):
+    monkeypatch.setattr(test_gpu, "BENCHES", ("zero",))
+    monkeypatch.setattr(test_gpu, "BENCH", (sys.executable, "-m", "dtlearn", "bench", "--ranks", "1"))
+    part = test_gpu.benches_part(0, time.monotonic() + 60)
+    assert part.result == "0 of 1" and part.failures[0][0] == "bench zero" and "not ended" in part.text
+    assert "Not run, the time was up: zero" in test_gpu.benches_part(0, time.monotonic()).text
 
 
 def test_the_page_has_each_part_its_text_and_what_failed():

@@ -98,9 +98,9 @@ def without_reduction(shard, full, *, group):
     shard.copy_(full.view(dist.get_world_size(group), -1)[dist.get_rank(group)])
 
 
-def parity():
+def parity(optimizers=tuple(OPTIMIZERS)):
     found = {}
-    for name in OPTIMIZERS:
+    for name in optimizers:
         for make in (GPT, UsesBlocksTwice):
             found[name, make.__name__] = same_bits(by_the_page(name, make), by_the_class(name, make))
     found["with padding"] = with_padding()
@@ -156,8 +156,8 @@ def test_it_is_the_class_to_the_last_bit_and_sabotage_is_found(world_size):
 
 
 def test_it_is_the_class_on_another_device(other_device):
-    for found in run_ranks(parity, 2, device=other_device):
-        assert len(found) == 5 and all(found.values()), found
+    for found in run_ranks(parity, 2, ["adamw"], device=other_device):
+        assert len(found) == 3 and all(found.values()), found
 
 
 @pytest.mark.parametrize("world_size", [1, 2, 4])

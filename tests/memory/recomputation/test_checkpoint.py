@@ -65,16 +65,14 @@ def test_losses_and_gradients_are_those_without_it_bit_for_bit(dropout, dtype):
 
 def on_a_device():
     """With dropout, and under autocast; beside torch's."""
-    runs = {}
-    for dtype in (None, torch.bfloat16):
-        config = GPTConfig(48, 16, 2, 4, 32, dropout=0.2)
-        (losses, gradients, *_), *others = (train(run, config, 2, dtype) for run in (kept, checkpoint, torchs))
-        runs[dtype] = [losses == others_losses and same(gradients, theirs) for others_losses, theirs, *_ in others]
-    return runs
+    runs = kept, checkpoint, torchs
+    config = GPTConfig(48, 16, 1, 4, 32, dropout=0.2)
+    (losses, gradients, *_), *others = (train(run, config, 1, torch.bfloat16) for run in runs)
+    return [losses == others_losses and same(gradients, theirs) for others_losses, theirs, *_ in others]
 
 
 def test_so_they_are_on_another_device(other_device):
-    assert run_ranks(on_a_device, 1, device=other_device)[0] == {None: [True, True], torch.bfloat16: [True, True]}
+    assert run_ranks(on_a_device, 1, device=other_device)[0] == [True, True]
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.2])

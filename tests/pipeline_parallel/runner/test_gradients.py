@@ -76,12 +76,13 @@ def on_two():
 
 def test_tied_copies_are_the_model_of_one_process_on_another_device(other_device):
     def on_device():
-        return {kind: away_from_reference(pipeline("tied", kind, 2, 4), "tied", 5) for kind in TIED_CASES[1:3]}
+        return {kind: away_from_reference(pipeline("tied", kind, 2, 4), "tied", 5) for kind in ("zbv",)}
 
     for found in run_ranks(on_device, 2, device=other_device):
-        assert len(found) == 2 and max(found.values()) < TOLERANCE
+        assert len(found) == 1 and max(found.values()) < TOLERANCE
 
 
+@pytest.mark.every_device
 def test_replicas_are_the_model_of_one_process_on_another_device(other_device):
     for one, tied, each_microbatch in run_ranks(replicas, 4, device=other_device):
         assert max(one, tied) < TOLERANCE < 1e-3 < each_microbatch

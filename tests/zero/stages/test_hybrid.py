@@ -94,6 +94,7 @@ def test_it_is_the_single_process_run_and_torchs(on_four):
         assert not {case: away for case, away in found.items() if not away < TOLERANCE}
 
 
+@pytest.mark.every_device
 def test_it_is_the_single_process_run_on_another_device(other_device):
     for found in run_ranks(parity, 4, (2,), device=other_device):
         assert len(found) == 3 and max(found.values()) < TOLERANCE

@@ -117,8 +117,8 @@ def on_two():
 
 
 def test_it_is_so_on_another_device(other_device):
-    for found in run_ranks(parity, 2, [*CASES[1:3], *CASES[-3:]], device=other_device, timeout=110):
-        assert len(found) == 5 and not too_far(found)
+    for found in run_ranks(parity, 2, [CASES[1], *CASES[-2:]], device=other_device, timeout=110):
+        assert len(found) == 3 and not too_far(found)
 
 
 def test_it_is_the_single_process_run(on_two):
