@@ -94,7 +94,8 @@ def global_norm(
     norm = local_norm(counted, norm_type, like=parameters)  # of what counts on this rank
     if not groups:
         return norm
-    norm = norm.to(device_for(*groups)) if norm.device.type == "cpu" else norm  # of parameters on the host
+    if norm.device.type == "cpu":  # of parameters on the host
+        norm = norm.to(device_for(*groups))
     if norm_type == math.inf:
         return largest_norm(norm, groups=groups)
     power = norm**norm_type  # powers add up over ranks, norms do not
