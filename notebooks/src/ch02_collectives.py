@@ -916,6 +916,9 @@ print("equal, up to the order of additions")
 
 # %% tags=["nbval-ignore-output"]
 # %%ranks -o waited
+import time
+
+
 def late(collective):
     """Seconds that the call took on this rank, with rank 3 late."""
     dist.barrier()
