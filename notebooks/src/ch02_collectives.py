@@ -631,12 +631,12 @@ rank_table(rows, caption="Model: all-reduce on 64 ranks, links of 5 us and 12.5 
 # with the schedule of the paper it would take about as long. Now measured, with 4 MB on 4 ranks and
 # an emulated link of 100 Mb/s and 100 us:
 
-
 # %% tags=["nbval-ignore-output"]
+import time
+
+
 def time_algorithms():
     """Seconds of each algorithm on this rank."""
-    import time
-
     import torch
     import torch.distributed as dist
 
