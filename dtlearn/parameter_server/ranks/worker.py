@@ -12,7 +12,7 @@ import torch
 
 from ..placement import ServerPlacement
 from ..row_table import RowPlacement
-from .messages import Channels, Header, MessageKind, needed
+from .messages import Channels, Header, MessageKind, needed, until_done
 
 
 @dataclass(frozen=True)
@@ -203,6 +203,7 @@ class ComingPull:
         with needed(None, "in the middle of its parameters"):
             for work in self.tensors:
                 work.wait()
+            until_done(self.worker.arriving)  # the next pull is asked for when this one is complete, on every server
         headers, world = [Header(*words.tolist()) for words, _ in self.headers], self.worker.channels.world
         versions, steps = (tuple(getattr(header, name) for header in headers) for name in ("version", "step"))
         self.worker.arrived(list(steps))
