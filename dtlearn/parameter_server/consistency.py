@@ -108,6 +108,6 @@ class Asynchronous:
 def divided_by_staleness(staleness: int) -> float:
     """What the learning rate of a push is multiplied by: 1 if it is fresh or one update old, 1/2 if two, and so on.
 
-    Source: Zhang et al. 2016, "Staleness-aware Async-SGD", arXiv 1511.05950, equation 5.
+    Source: Zhang et al. 2016, "Staleness-aware Async-SGD", arXiv 1511.05950.
     """
     return 1 / max(1, staleness)

@@ -71,7 +71,13 @@ def test_n_equal_workers_are_n_minus_1_updates_stale(num_workers):
     assert [entry.staleness for entry in log if entry.number == 0] == list(range(num_workers))
 
 
-def test_the_pipelined_protocol_is_one_step_staler_and_hides_the_transfers():
+@pytest.mark.parametrize("num_workers", [1, 2, 4])
+def test_pipelined_they_are_a_whole_round_staler(num_workers):
+    log = run(Asynchronous(), num_workers, 8, STEADY, pipelined=True).log
+    assert {entry.staleness for entry in log if entry.number > 1} == {2 * num_workers - 1}
+
+
+def test_the_pipelined_protocol_hides_the_transfers():
     timing = Timing(lambda worker, number: 1.0, transfer=0.25, latency=0.1)
     plain = run(Asynchronous(), 1, 8, timing)
     pipelined = run(Asynchronous(), 1, 8, timing, pipelined=True)
