@@ -30,7 +30,8 @@ class RpcServer:
     Args:
         parameters: initial values, copied.
         make_optimizer: builds the optimizer from the parameters.
-        num_workers: whose pushes make a step.
+        num_workers: whose pushes make a synchronous step, to the end: one that is done early, or dead, holds up the
+            others.
         synchronous: False: a push is applied as it arrives.
     """
 

@@ -95,6 +95,17 @@ def test_the_servers_port_is_the_hot_link():
     assert seconds == {1: 4.0, 2: 5.0, 4: 7.0}
 
 
+@pytest.mark.parametrize("pipelined", [False, True])
+@pytest.mark.parametrize("num_workers", [2, 4])
+@pytest.mark.parametrize("bound", [1, 2])
+def test_the_updates_that_a_push_misses_under_a_bound_of_steps(bound, num_workers, pipelined):
+    """The worst case: worker 0 pulls when all others are `bound` behind, and computes until they are stopped ahead."""
+    early, late = 0.1, 100.0
+    timing = Timing(lambda worker, number: 1.0 if worker else early if number < bound else late)
+    log = run(BoundedStaleness(bound), num_workers, timing=timing, pipelined=pipelined).log
+    assert max(entry.staleness for entry in log) == (num_workers - 1) * (2 * bound + 1) + pipelined
+
+
 def clocks_when_computing_begins(result, num_workers):
     """(step that a worker computes, steps pushed by the slowest) at the beginning of each computation."""
     arrived = [(s.end, s.worker) for s in result.stretches if s.kind == "compute"]  # nothing takes time but computing
