@@ -642,7 +642,7 @@ show(
         label="virtual clock: two workers, 8 steps of 30 ms; a message takes 12 ms and 1 ms of latency",
     ),
     alt="Two panels of two workers. Request-response: after each step of 30 ms a worker waits 26 ms, and the two have "
-    "done 9 steps when the pipelined run ends. Pipelined: no waits after the first pull, 16 steps in the same time.",
+    "done 8 steps when the pipelined run ends. Pipelined: no waits after the first pull, 16 steps in the same time.",
 )
 price.reveal()
 
