@@ -62,9 +62,11 @@ class Synchronous:
 class BoundedStaleness:
     """Stale synchronous parallel (SSP): the fastest worker is at most `bound` steps ahead of the slowest.
 
-    A push is applied as it arrives. With a bound of 0 nobody may see half of a step, so that its pushes are applied
-    together: that is `Synchronous()`. Source: Ho et al. 2013, "More Effective Distributed ML via a Stale Synchronous
-    Parallel Parameter Server", section 2.
+    The bound counts steps. In updates, of N workers that ask and wait, a push misses (N - 1) (2 s + 1) at most: each
+    other worker may be s steps behind at the pull, and s steps and its push ahead when this one arrives. (One more is
+    its own, pipelined.) A push is applied as it arrives. With a bound of 0 nobody may see half of a step, so that its
+    pushes are applied together: that is `Synchronous()`. Source: Ho et al. 2013, "More Effective Distributed ML via a
+    Stale Synchronous Parallel Parameter Server", section 2.
 
     Args:
         bound: steps, 0 or more; s in the paper.
@@ -108,6 +110,6 @@ class Asynchronous:
 def divided_by_staleness(staleness: int) -> float:
     """What the learning rate of a push is multiplied by: 1 if it is fresh or one update old, 1/2 if two, and so on.
 
-    Source: Zhang et al. 2016, "Staleness-aware Async-SGD", arXiv 1511.05950, equation 5.
+    Source: Zhang et al. 2016, "Staleness-aware Async-SGD", arXiv 1511.05950.
     """
     return 1 / max(1, staleness)

@@ -107,7 +107,8 @@ def shapes_of(tensors: Mapping[str, torch.Tensor]) -> dict[str, tuple[int, ...]]
 def by_range(shapes: Shapes, num_servers: int) -> ServerPlacement:
     """Cut all elements, in their order, into as many ranges as there are servers; lengths differ by one at most.
 
-    Source: Li et al. 2014 (OSDI), section 4.3 keeps ranges of keys; cut tensors are BytePS's and ps-lite's way.
+    Source: Li et al. 2014 (OSDI), section 4.3 keeps ranges of keys, and ps-lite divides a message by them. MXNet's
+    KVStore (`kvstore_dist.h`) and BytePS cut large tensors.
     """
     total, offset, ranges = sum(prod(shape) for shape in shapes.values()), 0, []
     cuts = [total * server // num_servers for server in range(num_servers + 1)]

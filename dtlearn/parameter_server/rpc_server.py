@@ -30,7 +30,8 @@ class RpcServer:
     Args:
         parameters: initial values, copied.
         make_optimizer: builds the optimizer from the parameters.
-        num_workers: whose pushes make a step.
+        num_workers: whose pushes make a synchronous step, to the end: one that is done early, or dead, holds up the
+            others.
         synchronous: False: a push is applied as it arrives.
     """
 
@@ -71,7 +72,9 @@ class RpcServer:
 
     def update(self) -> None:
         """A step with the weighted mean of the pushes, added up by worker; then all who wait for it go on."""
-        pushes = [self.pushes[worker] for worker in sorted(self.pushes)]
+        pushes = [self.pushes[worker] for worker in sorted(self.pushes) if self.pushes[worker][1]]  # 0 * NaN is NaN
+        if not pushes:
+            raise ValueError(f"a step needs a sample: workers {sorted(self.pushes)} pushed weights of 0")
         shares = [weight / sum(weight for _, weight in pushes) for _, weight in pushes]
         for k, p in enumerate(self.parameters):
             p.grad = pushes[0][0][k] * shares[0]

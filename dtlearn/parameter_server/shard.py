@@ -65,9 +65,16 @@ class Shard:
         self._room: torch.Tensor | None = None  # (n,)
 
     def apply(self, update: ServerUpdate[ShardGradient]) -> None:
-        """One step of the optimizer (and of the table's) with the weighted mean of the pushes."""
-        weights = weight_shares([push.weight for push in update.pushes])
-        gradients = [push.gradient for push in update.pushes]
+        """One step of the optimizer (and of the table's) with the weighted mean of the pushes.
+
+        Raises:
+            ValueError: a weight is negative, or all are 0.
+        """
+        pushes = [push for push in update.pushes if push.weight]  # a mean over no samples may be NaN, and so is 0 * NaN
+        if not pushes or min(push.weight for push in pushes) < 0:
+            told = {push.worker: push.weight for push in update.pushes}
+            raise ValueError(f"a step needs a sample, and no weight is below 0; the workers pushed weights {told}")
+        weights, gradients = weight_shares([push.weight for push in pushes]), [push.gradient for push in pushes]
         # A single push is its own mean; several are added up where there is room already.
         mean = gradients[0].flat if len(weights) == 1 else torch.mul(gradients[0].flat, weights[0], out=self._mean())
         for gradient, weight in zip(gradients[1:], weights[1:], strict=True):

@@ -90,6 +90,7 @@ def least_seconds(traffic: Sequence[RankTraffic], bandwidth: float, overlap: boo
         traffic: of each rank.
         bandwidth: of each rank's link.
         overlap: False: what a rank sends and what it receives follow each other, as a pull and a push of a synchronous
-            step do. True: they can travel at once, as in a ring, and where workers do not wait for each other.
+            step do. True: they can travel at once, as in a ring, where workers do not wait for each other, and where
+            tensors are cut into pieces: the first is pulled while the second is pushed (BytePS).
     """
     return max(max(t.sent, t.received) if overlap else t.nbytes for t in traffic) / bandwidth

@@ -37,8 +37,8 @@ It returns nothing.
 | afterwards, w | 1 - 0.1 · 3 = 0.7 | 0.7 | 0.7 |
 
 **Rules**: `dist.send`, `recv`, `isend`, `irecv` and `batch_isend_irecv` only, between a worker and the server.
-A worker sends its gradients once, and the server sends each worker the parameters once; beside that at
-most 128 bytes go to or from a worker.
+A worker sends its gradients once, and the server sends each worker the parameters once, each in one message
+or in one per tensor; beside that at most 128 bytes go to or from a worker.
 """
 
 from collections.abc import Sequence

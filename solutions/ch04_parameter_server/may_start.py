@@ -15,7 +15,8 @@ but not farther than a bound.
 - It may start if it is at most `bound` steps ahead of the slowest worker.
 - Nobody waits for a worker that has left; and a worker that has left starts nothing.
 
-With `bound` 0 this is a barrier after every step: synchronous training. With `math.inf` nobody ever waits.
+With `bound` 0 this is a barrier after every step: synchronous training, if the server also applies the
+pushes of a step together. With `math.inf` nobody ever waits.
 
 **Example** with the clocks of three workers, and `bound` 1:
 

@@ -36,8 +36,8 @@ that every sample's gradient is its row. Samples 0 and 2 have the same row, with
 | `sums` afterwards, from zeros | `[4.0]`, `[64.0]`, `[0.0]` |
 
 **Rule**: a worker and a server send each other, for each row that the worker's batch needs, its number
-(twice at most), its elements and its gradient, 16 + 8 `width` bytes, and up to 32 bytes beside them. No
-rank has tensors of the table's size beside the table.
+(with the pull, and if you like with the push again), its elements and its gradient: at most 16 + 8 `width`
+bytes, and up to 32 bytes beside them. No rank has tensors of the table's size beside the table.
 """
 
 from collections.abc import Callable

@@ -149,3 +149,13 @@ def torn(store):
 
 def test_a_torn_read_is_found(tmp_path):
     run_ranks(torn, 4, tmp_path / "store", device="cpu")
+
+
+def test_a_push_of_no_samples_counts_for_nothing():
+    servers = [RpcServer([torch.ones(2)], lambda p: torch.optim.SGD(p, lr=1.0), 2, synchronous=True) for _ in range(2)]
+    servers[0].pushes = {0: ([torch.full((2,), torch.nan)], 0), 1: ([torch.full((2,), 0.5)], 3)}
+    servers[0].update()
+    assert servers[0].pull()[1][0].tolist() == [0.5, 0.5]
+    servers[1].pushes = {0: ([torch.ones(2)], 0), 1: ([torch.ones(2)], 0)}
+    with pytest.raises(ValueError, match=r"workers \[0, 1\] pushed weights of 0"):
+        servers[1].update()

@@ -36,6 +36,24 @@ def test_an_update_is_a_step_with_the_weighted_mean(make):
     assert torch.equal(shard.flat, torch.cat([p.detach().view(-1) for p in shard.parameters.values()]))
 
 
+def test_a_push_of_no_samples_counts_for_nothing():
+    """Its gradient, a mean over nothing, is NaN."""
+    shards = [Shard(PIECES, lambda p: torch.optim.SGD(p, lr=1.0)) for _ in range(2)]
+    pushed = gradients(2)
+    shards[0].apply(update([pushed[0], ShardGradient(torch.full((8,), torch.nan)), pushed[1]], [3, 0, 1]))
+    shards[1].apply(update(pushed, [3, 1]))
+    assert torch.equal(shards[0].flat, shards[1].flat)
+
+
+@pytest.mark.parametrize("weights", [[0, 0], [-1, 1], [-1, 2]])
+def test_a_step_without_samples_is_refused_with_the_workers(weights):
+    shard = Shard(PIECES, lambda p: torch.optim.SGD(p, lr=1.0))
+    before = shard.flat.clone()
+    with pytest.raises(ValueError, match=rf"the workers pushed weights {{0: {weights[0]}, 1: {weights[1]}}}"):
+        shard.apply(update(gradients(2), weights))
+    assert torch.equal(shard.flat, before)
+
+
 def test_the_initial_values_are_copied():
     shard = Shard(PIECES, lambda p: torch.optim.SGD(p, lr=1.0))
     shard.apply(update(gradients(1)))

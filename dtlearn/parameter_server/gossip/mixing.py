@@ -93,7 +93,7 @@ def validate_mixing(matrix: Sequence[Sequence[float]]) -> None:
 
 
 def metropolis(num_ranks: int, edges: Iterable[tuple[int, int]]) -> MixingRows:
-    """MixingRows for any undirected graph: 1 / (1 + the larger degree of the two) on an edge, the rest for oneself.
+    """Weights for any undirected graph: 1 / (1 + the larger degree of the two) on an edge, the rest for oneself.
 
     Every rank needs to know only its neighbours' degrees (Xiao and Boyd, 2004, "maximum-degree" and local weights).
 
@@ -154,6 +154,8 @@ def exponential(num_ranks: int) -> Mixing:
 def spectral_gap(mixing: Mixing) -> float:
     """How fast the ranks come together, 0 (never, for somebody) to 1 (at once): of one turn of the matrices.
 
+    A turn is one step of a ring and log2 N steps of `exponential`: compare them over equal numbers of steps, by
+    their `product`.
     1 - ||P - J||, with P the product of a turn, J the matrix of 1/N, and the spectral norm: a turn shrinks the
     consensus distance at least by the factor ||P - J||. Of one symmetric matrix it is 1 - max(|lambda_2|, |lambda_N|).
     """

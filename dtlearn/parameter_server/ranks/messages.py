@@ -11,14 +11,20 @@ A server has one receive of a header outstanding for each worker, so that it nee
 does not have. gloo's receives cannot be polled (`is_completed` is False until somebody waits), so that a thread waits
 for each. Headers travel by gloo, on the CPU, and the tensors of each direction in a group of its own: NCCL runs a
 rank's calls of one group one after the other, and a receive that waits for a worker would hold up what is sent to it.
-The watch's rules for NCCL find nothing to say of it; it has not been tried on GPUs.
+Tensors are received by single calls, under a lock. `batch_isend_irecv` is not for threads: torch collects the calls of
+a batch in one list for each group, and all threads' calls would come into it. It is not for workers either: without
+`device_id` NCCL has one communicator for a group's batches and another for each pair's single calls, and a send of the
+one kind never meets a receive of the other. The watch's rules for NCCL find nothing to say of it; it has not been tried
+on GPUs.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
 from enum import IntEnum
 from typing import Any, NamedTuple
 
@@ -78,6 +84,7 @@ class Channels:
         world: which incarnation of the servers this is; counted up when a server comes back from a checkpoint.
         headers: a group of gloo.
         to_servers, to_workers: groups of the default backend, for tensors. None, of each: the default group.
+        one_at_a_time: lets one thread at a time begin to receive; NCCL's calls of one communicator are not for more.
     """
 
     roles: ServerRoles
@@ -85,6 +92,7 @@ class Channels:
     headers: dist.ProcessGroup | None = None
     to_servers: dist.ProcessGroup | None = None
     to_workers: dist.ProcessGroup | None = None
+    one_at_a_time: AbstractContextManager[object] = field(default_factory=threading.Lock, repr=False, compare=False)
 
     def send_header(self, header: Header, to: int) -> None:
         """Send a header to a rank, and wait until it has it."""
@@ -102,36 +110,39 @@ class Channels:
         return words, dist.irecv(words, source, group=self.headers, tag=HEADERS)
 
     def send(self, tensor: torch.Tensor, to: int) -> None:
-        """Send a tensor to a rank; of an empty one nothing is sent."""
+        """Send a tensor to a rank; of an empty one nothing is sent. A worker goes on when the server has it."""
         if tensor.numel():
-            dist.send(tensor, to, group=self.to_servers if self.roles.is_server(to) else self.to_workers, tag=TENSORS)
+            to_server = self.roles.is_server(to)
+            dist.send(tensor, to, group=self.to_servers if to_server else self.to_workers, tag=TENSORS)
+            if to_server:  # else two servers, of which each takes another worker's first, would wait for each other
+                until_done(tensor)
 
     def receive(self, tensor: torch.Tensor, source: int) -> torch.Tensor:
         """Wait for a tensor of a rank; returns it."""
         for work in self.begin_receive({source: [tensor]}):
             work.wait()
-        if tensor.is_cuda:
-            torch.cuda.current_stream(tensor.device).synchronize()
-        return tensor
+        return until_done(tensor)
 
     def begin_receive(self, tensors: Mapping[int, Sequence[torch.Tensor]]) -> list[Any]:
-        """Begin to receive tensors, by rank, in any order of the ranks; empty ones are not sent. Wait for each Work."""
-        wanted = [
-            dist.P2POp(
-                dist.irecv,
-                tensor,
-                rank,
-                self.to_workers if self.roles.is_server(rank) else self.to_servers,
-                tag=TENSORS,
-            )
-            for rank, own in tensors.items()
-            for tensor in own
-            if tensor.numel()
-        ]
-        return dist.batch_isend_irecv(wanted) if wanted else []
+        """Begin to receive tensors, by rank; empty ones are not sent. Wait for each Work, in this order."""
+        works = []
+        for rank, own in tensors.items():
+            group = self.to_workers if self.roles.is_server(rank) else self.to_servers
+            for tensor in own:
+                if tensor.numel():
+                    with self.one_at_a_time:
+                        works.append(dist.irecv(tensor, rank, group=group, tag=TENSORS))
+        return works
 
 
-def open_channels(num_servers: int, placement: object, world: int = 0) -> Channels:
+def until_done(tensor: torch.Tensor) -> torch.Tensor:
+    """Wait for the GPU: `wait()` of an NCCL call holds up a stream, and the thread goes on. Returns the tensor."""
+    if tensor.is_cuda:
+        torch.cuda.current_stream(tensor.device).synchronize()
+    return tensor
+
+
+def open_channels(num_servers: int, placement: object, world: int = 0, *, timeout: timedelta | None = None) -> Channels:
     """Agree on who serves and who keeps what, and make the groups. Called by all ranks of the default group, together.
 
     **Communication**: an all-gather of one small object, and three new groups.
@@ -140,6 +151,8 @@ def open_channels(num_servers: int, placement: object, world: int = 0) -> Channe
         num_servers: servers; they are the first ranks.
         placement: who keeps what; anything whose `repr` tells it all.
         world: on servers, which incarnation they are; others learn it from them.
+        timeout: that torch gives a message, more than any step of the slowest worker takes: for so long a server
+            listens, and a rule may hold a pull back. None: torch's, which is 30 minutes with gloo and 10 with NCCL.
 
     Raises:
         ValueError: ranks disagree, or there is no server or no worker; on every rank.
@@ -159,7 +172,8 @@ def open_channels(num_servers: int, placement: object, world: int = 0) -> Channe
     worlds = {world for _, _, world in told[:num_servers]}
     if len(worlds) > 1:
         raise ValueError(f"servers come from different worlds, {sorted(worlds)}: restore all from one checkpoint")
-    return Channels(roles, worlds.pop(), dist.new_group(backend="gloo"), dist.new_group(), dist.new_group())
+    backends = ("gloo", None, None)  # None: the default group's
+    return Channels(roles, worlds.pop(), *(dist.new_group(backend=name, timeout=timeout) for name in backends))
 
 
 @contextmanager

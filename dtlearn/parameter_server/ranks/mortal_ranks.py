@@ -1,6 +1,9 @@
 """Ranks that may die without ending the others, and may be started again: for runs in which ranks are killed.
 
 `run_ranks` ends all ranks when one fails, as torchrun does. A job with a parameter server outlives a worker.
+
+A killed process is the kindest fault: its kernel closes its sockets, so that the others learn of it at once. A machine
+without power or a network that is cut says nothing. That takes a timeout, or heartbeats, which are not here.
 """
 
 from __future__ import annotations

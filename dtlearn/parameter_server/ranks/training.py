@@ -29,9 +29,10 @@ def train_request_response(worker: Worker, compute: StepFunction, num_steps: int
 def train_pipelined(worker: Worker, compute: StepFunction, num_steps: int) -> list[Pulled]:
     """The same, but the next step's parameters are asked for before this step is computed, and travel meanwhile.
 
-    They lack this step's push: each push is one of this worker's own updates staler. A rule that forbids that holds the
-    answer back until the push has come, and nothing is gained. Source: Li et al. 2014 (OSDI), section 4.1 and figure 6,
-    which let an iteration begin before the one before it is known.
+    They lack this step's push, and all that come while it is computed: a push is a whole round of the workers staler.
+    With N asynchronous ones it misses 2N - 1 updates in the mean, where it missed N - 1. A rule that forbids that holds
+    the answer back until the push has come, and nothing is gained. Source: Li et al. 2014 (OSDI), sections 3.4 and 3.5,
+    which let an iteration begin before the one before it is done.
     """
     seen, coming = [], worker.begin_pull()
     for number in range(num_steps):

@@ -12,7 +12,7 @@ import torch
 
 from ..placement import ServerPlacement
 from ..row_table import RowPlacement
-from .messages import Channels, Header, MessageKind, needed
+from .messages import Channels, Header, MessageKind, needed, until_done
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Worker:
         self.arriving, self.current, self.gradient = (like.new_empty(self.slices[-1].stop) for _ in range(3))  # (Ψ,)
         self._offsets = placement.offsets()
         self.next_step = 0  # that a pull asks for
-        self.num_pushes = 0
+        self.num_pushes, self.closed = 0, False
 
     def begin_pull(self, rows: torch.Tensor | None = None) -> ComingPull:
         """Ask every server for its parameters. They change when `wait()` is called on what this returns.
@@ -79,9 +79,11 @@ class Worker:
             rows: of the sparse table, (k,) int64, no row twice; None: none.
 
         Raises:
-            ValueError: rows that the table does not have, or one twice.
+            ValueError: rows that the table does not have, or one twice; or this worker is closed.
             PeerLost: a server is gone.
         """
+        if self.closed:
+            raise ValueError("this worker has told the servers that it is done: pull before close()")
         places = self._places(rows)
         header = Header(MessageKind.PULL, self.channels.world, step=self.next_step)
         width, headers = self.table.width if self.table else 0, []
@@ -119,10 +121,11 @@ class Worker:
 
         Args:
             pulled: the pull that they were computed from. Each is pushed once.
-            weight: samples, or tokens, that they are the mean of.
+            weight: samples, or tokens, that they are the mean of; of 0 the push only says that the step is done.
 
         Raises:
-            ValueError: the pull was made in another world, before a server came back from its checkpoint.
+            ValueError: the pull was made in another world, before a server came back from its checkpoint; or the weight
+                is no whole number, 0 or more.
             PeerLost: a server is gone.
         """
         if pulled.world != self.channels.world:
@@ -130,6 +133,8 @@ class Worker:
                 f"this gradient was computed in world {pulled.world}, and the servers are in world "
                 f"{self.channels.world}: pull again, and compute it from that"
             )
+        if not isinstance(weight, int) or weight < 0:
+            raise ValueError(f"weight is a number of samples or tokens, a whole one, 0 or more; got {weight!r}")
         for name, view in self._views(self.gradient).items():
             gradient = self.parameters[name].grad
             if gradient is None:
@@ -161,7 +166,8 @@ class Worker:
         self.num_pushes += 1
 
     def close(self) -> None:
-        """Tell every server that no more comes: the others no longer wait for this worker."""
+        """Tell every server that no more comes: the others no longer wait for this worker. Without it they do."""
+        self.closed = True
         for server in range(self.channels.roles.num_servers):
             with needed(server, "which this rank tells that it is done"):
                 self.channels.send_header(Header(MessageKind.DONE, self.channels.world), server)
@@ -203,6 +209,7 @@ class ComingPull:
         with needed(None, "in the middle of its parameters"):
             for work in self.tensors:
                 work.wait()
+            until_done(self.worker.arriving)  # the next pull is asked for when this one is complete, on every server
         headers, world = [Header(*words.tolist()) for words, _ in self.headers], self.worker.channels.world
         versions, steps = (tuple(getattr(header, name) for header in headers) for name in ("version", "step"))
         self.worker.arrived(list(steps))

@@ -1,11 +1,24 @@
 """Headers and groups: what ranks have to agree on, and the error that names a rank that is gone."""
 
+import contextlib
 import re
+import threading
+from datetime import timedelta
 
 import pytest
+import torch
 import torch.distributed as dist
 
-from dtlearn.parameter_server.ranks.messages import HEADER_BYTES, Header, MessageKind, PeerLost, needed, open_channels
+from dtlearn.parameter_server.ranks.messages import (
+    HEADER_BYTES,
+    Channels,
+    Header,
+    MessageKind,
+    PeerLost,
+    needed,
+    open_channels,
+)
+from dtlearn.parameter_server.ranks.roles import ServerRoles
 from dtlearn.runtime.errors import RankError
 from dtlearn.runtime.run import run_ranks
 
@@ -64,3 +77,48 @@ def test_the_error_names_the_rank_and_what_it_was_needed_for():
         raise RuntimeError("Connection closed\nmany lines")
     with pytest.raises(ValueError, match="ours"), needed(3, "never"):
         raise ValueError("ours")
+
+
+class OneThreadAtATime:
+    """A group's receive as NCCL has it: not for two threads at once. The first call waits a moment for a second one."""
+
+    def __init__(self):
+        self.calls, self.at_once = 0, 0
+        self.inside, self.second = threading.Semaphore(1), threading.Event()
+
+    def irecv(self, tensor, source, group=None, tag=0):
+        alone = self.inside.acquire(blocking=False)
+        self.calls += 1
+        if alone:
+            self.second.wait(1)
+            self.inside.release()
+        else:
+            self.at_once += 1
+        self.second.set()
+        return self
+
+    def wait(self):
+        pass
+
+
+@pytest.mark.parametrize(("options", "at_once"), [({}, 0), ({"one_at_a_time": contextlib.nullcontext()}, 1)])
+def test_listeners_begin_to_receive_one_at_a_time(options, at_once, monkeypatch):
+    group, channels = OneThreadAtATime(), Channels(ServerRoles(1, 3), **options)
+    monkeypatch.setattr(dist, "irecv", group.irecv)
+    listeners = [threading.Thread(target=channels.receive, args=(torch.empty(3), rank)) for rank in (1, 2)]
+    for listener in listeners:
+        listener.start()
+    for listener in listeners:
+        listener.join()
+    assert (group.calls, group.at_once) == (2, at_once)
+
+
+def timeouts(timeout):
+    channels = open_channels(1, "plan", timeout=timeout)
+    groups = (channels.headers, channels.to_servers, channels.to_workers)
+    return [group._get_backend(torch.device("cpu")).options._timeout for group in groups]
+
+
+@pytest.mark.parametrize(("timeout", "each"), [(None, timedelta(minutes=30)), (timedelta(hours=7), timedelta(hours=7))])
+def test_a_pull_may_be_held_back_as_long_as_the_timeout_says(timeout, each):
+    assert run_ranks(timeouts, 2, timeout).values == [[each] * 3] * 2

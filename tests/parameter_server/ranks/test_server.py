@@ -104,6 +104,7 @@ def test_what_travels(servers):
     workers, n = 2, 8 * sum(t.numel() for t in initial().values())
     run = run_ranks(train, servers + workers, servers, STEPS, record=True)
     assert run.advice == ()  # nothing that NCCL would not forgive
+    assert not any("batch" in event.detail for event in run.record.select())  # a batch is not for threads
     headers = STEPS * HEADER_BYTES
     messages = run.record.messages()
     for rank in range(servers + workers):

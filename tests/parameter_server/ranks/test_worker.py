@@ -154,6 +154,9 @@ def test_what_is_wrong_is_said_before_anything_is_sent():
     worker = Worker(channels, parameters, plan())
     with pytest.raises(ValueError, match="this worker has none: Worker"):
         worker.pull(torch.tensor([1]))
+    for weight in (-1, 0.5):
+        with pytest.raises(ValueError, match=rf"a whole one, 0 or more; got {weight}"):
+            worker.push(Pulled(2, (0,), (0,)), weight)
     with pytest.raises(ValueError, match="was computed in world 1, and the servers are in world 2"):
         worker.push(Pulled(1, (5,), (5,)))
     with pytest.raises(ValueError, match=r"no server keeps \['more'\]"):
@@ -200,6 +203,8 @@ def both_gradients():
     worker.pull()
     found.append(torch.cat([p.detach().view(-1) for p in parameters.values()]))
     worker.close()
+    with pytest.raises(ValueError, match="told the servers that it is done"):
+        worker.pull()
     return found, len(pointers)
 
 

@@ -71,7 +71,13 @@ def test_n_equal_workers_are_n_minus_1_updates_stale(num_workers):
     assert [entry.staleness for entry in log if entry.number == 0] == list(range(num_workers))
 
 
-def test_the_pipelined_protocol_is_one_step_staler_and_hides_the_transfers():
+@pytest.mark.parametrize("num_workers", [1, 2, 4])
+def test_pipelined_they_are_a_whole_round_staler(num_workers):
+    log = run(Asynchronous(), num_workers, 8, STEADY, pipelined=True).log
+    assert {entry.staleness for entry in log if entry.number > 1} == {2 * num_workers - 1}
+
+
+def test_the_pipelined_protocol_hides_the_transfers():
     timing = Timing(lambda worker, number: 1.0, transfer=0.25, latency=0.1)
     plain = run(Asynchronous(), 1, 8, timing)
     pipelined = run(Asynchronous(), 1, 8, timing, pipelined=True)
@@ -87,6 +93,17 @@ def test_the_servers_port_is_the_hot_link():
     seconds = {n: run(Synchronous(), n, 2, timing).seconds for n in (1, 2, 4)}
     # Answers leave one after the other, 0.5 each; the last worker's push ends the step.
     assert seconds == {1: 4.0, 2: 5.0, 4: 7.0}
+
+
+@pytest.mark.parametrize("pipelined", [False, True])
+@pytest.mark.parametrize("num_workers", [2, 4])
+@pytest.mark.parametrize("bound", [1, 2])
+def test_the_updates_that_a_push_misses_under_a_bound_of_steps(bound, num_workers, pipelined):
+    """The worst case: worker 0 pulls when all others are `bound` behind, and computes until they are stopped ahead."""
+    early, late = 0.1, 100.0
+    timing = Timing(lambda worker, number: 1.0 if worker else early if number < bound else late)
+    log = run(BoundedStaleness(bound), num_workers, timing=timing, pipelined=pipelined).log
+    assert max(entry.staleness for entry in log) == (num_workers - 1) * (2 * bound + 1) + pipelined
 
 
 def clocks_when_computing_begins(result, num_workers):
