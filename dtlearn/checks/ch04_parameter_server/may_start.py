@@ -36,14 +36,15 @@ CASES: dict[str, dict[str, Any]] = {
     },
     "a worker that has left": {
         "says": LEFT,
-        "clocks": [([3, None, 2], [1, 0]), ([None, 5, 3], [1, 2]), ([4, 4, None, 2], [1])],
+        "clocks": [([3, None, 2], [1, 0]), ([None, 5, 3], [1, 2]), ([4, 4, None, 2], [1]), ([9, None, 3], [math.inf])],
     },
     "all others have left": {
-        "says": "the last worker that trains waits for nobody",
-        "clocks": [([None, 7], [0, 2]), ([6, None, None], [1])],
+        "says": "the last worker that trains waits for nobody; where all have left, there is no slowest",
+        "clocks": [([None, 7], [0, 2]), ([6, None, None], [1]), ([None, None], [1])],
     },
 }
 START, GONE, MIN = "clock - slowest <= bound", "return False", "min(c for c in clocks if c is not None)"
+NONE, ZERO = "if clock is None:", "a clock of 0 is taken for a worker that has left: only None has (`is None`)"
 ACTIVE = "[c for c in clocks if c is not None]"
 EDITS = (
     Edit("the gate is off by one: a worker that is exactly `bound` steps ahead may start (<=, not <)",
@@ -54,7 +55,7 @@ EDITS = (
          {MIN: MIN.replace("min", "max")}),
     Edit("a worker waits if it is too far behind the fastest: that one has to wait for it",
          {MIN: MIN.replace("min", "max"), START: "slowest - clock <= bound"}),
-    Edit("nobody may start while the fastest is too far ahead, not even the slowest, for which it waits",
+    Edit("your gate stops everybody while the fastest is too far ahead: only the asker's own lead counts",
          {START: f"max({ACTIVE}) - slowest <= bound"}),
     Edit("a worker is compared with the mean of the clocks: the slowest counts",
          {MIN: f"sum({ACTIVE}) / len({ACTIVE})"}),
@@ -77,6 +78,13 @@ EDITS = (
          {START: "clock == slowest"}),
     Edit("a worker that has left counts as one with the clock 0: nobody waits for it",
          {MIN: "min(c or 0 for c in clocks)"}),
+    Edit(ZERO, {NONE: "if not clock:"}),
+    Edit(ZERO, {MIN: "min((c for c in clocks if c), default=0)"}),
+    Edit(ZERO, {NONE: "if not clock:", MIN: "min((c for c in clocks if c), default=0)"}),
+    Edit("with bound math.inf a worker that has left may start: it starts nothing", {GONE: "return bound == math.inf",
+         "from collections.abc import Sequence\n": "import math\nfrom collections.abc import Sequence\n"}),
+    Edit("the list `clocks` is changed: it is the server's own, which asks again with it",
+         {MIN: "min(clocks)", "    slowest =": f"    clocks[:] = {ACTIVE}\n    slowest ="}),
     Edit("a worker that has left may start: it starts nothing", {GONE: "return True"}),
 )  # fmt: skip
 
@@ -89,7 +97,12 @@ def inputs(case: Case) -> Given:
 
 def on_rank(answer: Any, clocks: Any, worker: int, bound: float, others: Any) -> Any:
     questions = [(clocks, worker, bound), *((o["clocks"], o["worker"], o["bound"]) for o in others)]
-    return {f"clocks {c}, worker {w}, bound {b}": answer(list(c), w, b) for c, w, b in questions}
+    result: dict[str, Any] = {}
+    for c, w, b in questions:
+        handed = list(c)
+        may_it = answer(handed, w, b)
+        result[f"clocks {c}, worker {w}, bound {b}"] = may_it if handed == c else f"{may_it}, and clocks is changed"
+    return result
 
 
 def may(clocks: Clocks, worker: int, bound: float) -> bool:

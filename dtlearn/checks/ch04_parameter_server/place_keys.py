@@ -27,10 +27,10 @@ CASES: dict[str, dict[str, Any]] = {
         "keys": {"w1": 16, "w2": 16, "b2": 4, "b1": 4, "b3": 4},
     },
     "servers with equal loads": {"says": TIE, "keys": {"w1": 24, "w2": 20, "w3": 12, "b1": 4, "b2": 4, "b3": 4}},
-    "three servers": {
-        "says": "there are num_servers servers, not always 2",
-        "keys": {"w1": 28, "b1": 8, "w2": 24, "w3": 24, "b2": 12},
-        "num_servers": 3,
+    "four servers": {
+        "says": "there are num_servers servers, not always 2 or 3",
+        "keys": {"w1": 28, "b1": 8, "w2": 24, "w3": 24, "b2": 12, "w4": 24},
+        "num_servers": 4,
     },
     "fewer keys than servers": {
         "says": "with fewer keys than servers one would keep nothing: raise a ValueError that names both numbers",
@@ -70,6 +70,8 @@ EDITS = (
          {"servers[key] = server": "servers[key] = server + 1"}),
     Edit("of each server its keys are returned: a dict with the server of each key is expected",
          {"return servers": "return {s: [k for k in servers if servers[k] == s] for s in range(num_servers)}"}),
+    Edit("the numbers of the servers are floats: 1.0 is the index of no list, make it an int",
+         {"servers[key] = server": "servers[key] = float(server)"}),
     Edit("of each key the server's bytes are returned: its number is expected",
          {"return servers": "return {key: loads[server] for key, server in servers.items()}"}),
     Edit("fewer keys than servers are not refused: raise a ValueError, a server would keep nothing",
@@ -89,7 +91,10 @@ def on_rank(answer: Any, sizes: Any, num_servers: int) -> Any:
     if len(sizes) < num_servers:
         return refusal_naming([len(sizes), num_servers], answer, sizes, num_servers)
     servers = answer(sizes, num_servers)
-    return {str(key): server for key, server in servers.items()} if isinstance(servers, dict) else servers
+    if not isinstance(servers, dict):
+        return servers
+    # Else 1.0 passes, since it equals 1; but it is the index of no list.
+    return {str(key): repr(server) if isinstance(server, float) else server for key, server in servers.items()}
 
 
 def expected(case: Case, given: Given) -> list[Any]:

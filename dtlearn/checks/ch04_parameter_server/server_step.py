@@ -15,10 +15,10 @@ from ..sent import no_silent_rank, no_stores
 from . import MAY_HELP
 
 SHAPES = ((3,), (2, 2))
-BYTES, BESIDE = 4 * 7, 128  # of all parameters; what a worker may send or receive beside them in a step
+BESIDE = 128  # bytes: what a worker may send or receive beside them in a step
 SAMPLES = "a gradient counts with the number of samples that it is the mean of: more samples, more weight"
 # Of each case: `samples` by worker and `steps`; `optimizer` and its options; `server`; `missing`: which parameter of
-# the first worker has no gradient; `old`: workers begin with other parameters than the server.
+# the first worker has no gradient; `old`: workers begin with other parameters than the server; `shapes`.
 CASES: dict[str, dict[str, Any]] = {
     "equal numbers of samples": {},
     "unequal numbers of samples": {"says": SAMPLES, "samples": [3, 8, 1], "sizes": (3, 4)},
@@ -42,6 +42,10 @@ CASES: dict[str, dict[str, Any]] = {
         "samples": [0, 5, 2],
         "sizes": (3, 4),
     },
+    "larger parameters": {
+        "says": "in a step a worker sends its gradients once, and the server each worker the parameters once",
+        "shapes": ((6, 6), (2, 2)),  # twice their bytes are more than once and BESIDE
+    },
     "the server on the last rank": {"says": "the server is the rank `server`, not always rank 0", "server": -1},
 }
 ADD, MEAN, STEP, TOTAL = "s += count * arrived", "p.grad = s / total", "    optimizer.step()\n", "total += count.item()"
@@ -51,8 +55,11 @@ EDITS = (
     Edit("the numbers of samples are ignored: the weighted mean is expected, not the mean of the workers' means",
          {ADD: "s += arrived", TOTAL: "total += 1"}),
     Edit("the weighted sum of the gradients is not divided by the samples of all workers", {MEAN: "p.grad = s"}),
-    Edit("the gradients of the workers are added up: their weighted mean is expected",
+    Edit("the gradients of the workers are added up: one step with their weighted mean is expected",
          {ADD: "s += arrived", MEAN: "p.grad = s"}),
+    Edit("the server makes a step with each worker's gradients by themselves: one with the mean of all is expected",
+         {"for s in sums:": "for p, s in zip(parameters, sums, strict=True):", MEAN: "pass", STEP: "",
+          ADD: "p.grad = arrived\n                if s is sums[-1]:\n                    optimizer.step()"}),
     Edit("the server counts as a worker: the sum is divided by the number of ranks",
          {ADD: "s += arrived", MEAN: "p.grad = s / dist.get_world_size()"}),
     Edit("only the gradients of the last worker are left: add up those of all", {ADD: "s.copy_(count * arrived)",
@@ -87,15 +94,16 @@ EDITS = (
 def inputs(case: Case) -> Given:
     p, n, g = case.params, case.world_size, case.generator()
     server, optimizer = p.get("server", 0) % n, p.get("optimizer", ["SGD", {"lr": 0.5}])
-    start = [torch.randn(shape, generator=g) for shape in SHAPES]
+    shapes = p.get("shapes", SHAPES)
+    start = [torch.randn(shape, generator=g) for shape in shapes]
     workers = [rank for rank in range(n) if rank != server]
     given: Given = [{} for _ in range(n)]
     for place, rank in enumerate(workers):
-        own = start if "old" not in p else [torch.randn(shape, generator=g) for shape in SHAPES]
+        own = start if "old" not in p else [torch.randn(shape, generator=g) for shape in shapes]
         count = p.get("samples", [4, 4, 4])[place]
         steps = []
         for _ in range(p.get("steps", 1)):
-            gradients: list[Any] = [torch.randn(shape, generator=g) + (0 if count else math.nan) for shape in SHAPES]
+            gradients: list[Any] = [torch.randn(shape, generator=g) + (0 if count else math.nan) for shape in shapes]
             if place == 0 and "missing" in p:
                 gradients[p["missing"]] = None
             steps.append([gradients, count])
@@ -143,6 +151,11 @@ def expected(case: Case, given: Given) -> list[dict[str, Any]]:
     return [result] * case.world_size
 
 
+def nbytes(given: Given) -> int:
+    """Of all parameters."""
+    return sum(p.nbytes for p in given[0]["parameters"])
+
+
 def between_worker_and_server(case: Case, given: Given, record: Record) -> Finding | None:
     """Messages have the server at one end, and carry gradients and parameters once."""
     server, steps = given[0]["server"], 1 + len(given[0]["later"])
@@ -153,7 +166,7 @@ def between_worker_and_server(case: Case, given: Given, record: Record) -> Findi
             return Finding("DTL-RULE-ROUTE", text, event.rank, event.line or None)
     for rank in range(case.world_size):
         sent, receivers = rules.bytes_of(record, rank), case.world_size - 1 if rank == server else 1
-        if sent > (most := (BYTES + BESIDE) * steps * receivers):
+        if sent > (most := (nbytes(given) + BESIDE) * steps * receivers):
             what = "the parameters to each worker" if rank == server else "its gradients"
             text = f"rank {rank} sends {sent:,} bytes; {most:,} are enough: in each step ({steps}) {what} once"
             return Finding("DTL-RULE-BYTES", f"{text}, and {BESIDE} bytes more for each worker", rank)
@@ -180,7 +193,7 @@ CHECK = Check(
     why=why,
     rules=[
         rules.only("send", "recv", "isend", "irecv", why="Each message goes from a worker to the server, or back."),
-        no_silent_rank(least_bytes=lambda case, given: BYTES * (1 + len(given[0]["later"]))),
+        no_silent_rank(least_bytes=lambda case, given: nbytes(given) * (1 + len(given[0]["later"]))),
         between_worker_and_server,
     ],
     reads=[no_stores, no_objects],

@@ -36,11 +36,22 @@ CASES: dict[str, dict[str, Any]] = {
         "ids": [[5, 2, 0, 3], [2, 1, 4]],
         "sizes": (3, 4),
     },
+    "three servers": {
+        "says": "`num_servers` is any number: row r is on server r % num_servers",
+        "servers": 3,
+        "ids": [[5, 2, 0, 3, 1]],
+        "sizes": (4,),
+    },
     "no row of a server": {
         "says": "a worker that needs no row of a server tells it so, or the server waits for it",
         "servers": 2,
         "ids": [[4, 0, 4], [3]],
         "sizes": (3, 4),
+    },
+    "a gradient of zero": {
+        "says": "a row whose gradients were all zero has sums of 0: without the 1e-10 the update is 0 / 0, NaN",
+        "ids": [[3, 0], [5], [4, 1]],
+        "zero": True,
     },
     "a large table": {
         "says": "the work follows the batch, not the table",
@@ -77,6 +88,13 @@ EDITS = (
     Edit("row r is asked of another server than r % S", {ASK: "((rows + 1) % num_servers == server)"}),
     Edit("rows go to servers by their place among the batch's rows, not by their number",
          {ASK: "(torch.arange(len(rows)) % num_servers == server)"}),
+    Edit("only two of the servers are asked", {ASK: "(rows % min(num_servers, 2) == server)"}),
+    Edit("the 1e-10 is missing: where the sum is 0 the update is 0 / 0, NaN",
+         {"(sums[rows].sqrt() + 1e-10)": "sums[rows].sqrt()"}),
+    Edit("`table` and `sums` are as they were: change the given tensors in place, not copies of them",
+         {f"{SQUARE}\n    {STEP}": f"table, sums = table.clone(), sums.clone()\n    {SQUARE}\n    {STEP}"}),
+    Edit("the model gets each pulled row once: it needs the row of each sample, with repeats, in the order of `ids`",
+         {ADD: ADD.replace("gradient_of(values[where])", "gradient_of(values)[where]")}),
     Edit("the model gets the rows in ascending order, not in that of `ids`",
          {ADD: ADD.replace("values[where]", "values[where.sort().values]")}),
     Edit("gradient_of is called twice: it is the model's whole forward and backward",
@@ -101,6 +119,9 @@ def inputs(case: Case) -> Given:
         else:
             ids = torch.tensor(p["ids"][rank - num_servers])
             slope, offset = torch.randn(2, len(ids), WIDTH, generator=g) + 0.5
+            if "zero" in p and rank == num_servers:  # its first sample, of a row that nobody else has
+                slope[0], offset[0] = 0, 0
+                given[ids[0] % num_servers]["sums"][ids[0] // num_servers] = 0
             own |= {"ids": ids, "gradient_of": {"slope": slope, "offset": offset}}
         given.append(own)
     return given
@@ -112,9 +133,9 @@ def on_rank(
     seen: list[Any] = []
 
     def model(values: Any) -> Any:
-        """The rows times a slope, plus an offset."""
+        """The rows times a slope, plus an offset. With too few rows: what it gets is compared."""
         seen.append(values.clone())
-        return gradient_of["slope"] * values + gradient_of["offset"]
+        return gradient_of["slope"][: len(values)] * values + gradient_of["offset"][: len(values)]
 
     if table is not None:
         answer(num_servers, width, lr, table, sums, None, None)
@@ -151,7 +172,8 @@ def follows_the_batch(case: Case, given: Given, record: Record) -> Finding | Non
     if sent <= most:
         return None
     text = f"all ranks together send {sent:,} bytes. The batches need {sum(rows)} rows, each worker's counted once: "
-    return Finding("DTL-RULE-BYTES", f"{text}that makes {most:,} bytes at most. Pull each row once, not the table")
+    text += f"that makes {most:,} bytes at most. Pull each row once, not the table, and add up the gradients of a row "
+    return Finding("DTL-RULE-BYTES", f"{text}before the push, so that it travels once in each direction")
 
 
 def memory(case: Case, given: Given) -> float:
@@ -163,7 +185,9 @@ def why(case: Case, given: Given, record: Record) -> str:
     """Of a run that raised or waits: with what."""
     num_servers = servers_of(case)
     ids = ", ".join(str(own["ids"].tolist()) for own in given[num_servers:])
-    return f"{MAY_HELP}there are {num_servers} servers, and the workers' ids are {ids}"
+    servers = "is 1 server" if num_servers == 1 else f"are {num_servers} servers"
+    text = f"{MAY_HELP}there {servers}, and the workers' ids are {ids}"
+    return f"{text}; {case.says}" if case.says else text
 
 
 def example() -> Given:

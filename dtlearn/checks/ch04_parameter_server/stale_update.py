@@ -43,8 +43,10 @@ CASES: dict[str, dict[str, Any]] = {
         "none": True,
     },
     "a version that is still to come": {
-        "says": "a push of a version that the server does not have is refused, and changes nothing",
-        "stale": [0, -2],
+        "says": "a push of a version that the server does not have is refused, and changes nothing: neither the rates, "
+        "nor the gradients, nor the optimizer's state",
+        "stale": [0, -1, 0],
+        "optimizer": "SGD with momentum",
     },
 }
 STALENESS, FACTOR = "staleness = server.version - pulled", "rate / (1 + staleness)"
@@ -59,6 +61,10 @@ EDITS = (
          {STALENESS: f"{STALENESS} + 1"}),
     Edit("the staleness is the number of pushes in the log: it is the updates since this worker's pull",
          {STALENESS: "staleness = len(server.log)"}),
+    Edit("the number of pushes in the log is taken for the version: the server may come back from a checkpoint, and "
+         "then its log begins later", {STALENESS: "staleness = len(server.log) - pulled"}),
+    Edit("the staleness is counted in the log, which a server from a checkpoint begins anew: its version counts all "
+         "updates", {STALENESS: 'staleness = sum(entry["applied"] > pulled for entry in server.log)'}),
     Edit("the gradient is divided by 1 + staleness, and the rate is not", {
         GRADIENT: "parameter.grad = None if gradient is None else gradient / (1 + staleness)", FACTOR: "rate"}),
     Edit("both the gradient and the rate are divided by 1 + staleness: the rate is", {
@@ -76,7 +82,8 @@ EDITS = (
     Edit('"applied" is the version before the update: it is the first that has the push in it',
          {APPLIED: f"{APPLIED} - 1"}),
     Edit("the log has the last push only", {LOG: "server.log.clear(); server.log.append("}),
-    Edit("a push of a version that is still to come is applied", {"if pulled > server.version:": "if False:"}),
+    Edit("a push of the next version, which the server does not have yet, is not refused",
+         {"if pulled > server.version:": "if False:"}),
 )  # fmt: skip
 
 
@@ -86,12 +93,13 @@ def inputs(case: Case) -> Given:
     shapes = ((2,), (2, 2))
     parameters = [torch.randn(shape, generator=g) for shape in shapes]
     server = {"parameters": parameters, "optimizer": p.get("optimizer", "SGD"), "lr": p.get("lr", [0.4])}
-    pushes = []
+    pushes, version = [], start
     for number, stale in enumerate(p["stale"]):
         gradients: list[Any] = [torch.randn(shape, generator=g) + 0.5 for shape in shapes]
         if "none" in p and number:
             gradients[1] = None
-        pushes.append({"worker": number % 2, "gradients": gradients, "pulled": start + number - stale})
+        pushes.append({"worker": number % 2, "gradients": gradients, "pulled": version - stale})
+        version += stale >= 0
     return [{"server": {**server, "version": start}, "pushes": pushes}] * case.world_size
 
 
@@ -109,12 +117,16 @@ def on_rank(answer: Any, server: Any, pushes: Any) -> Any:
     is_adam = server["optimizer"] == "Adam"
     optimizer = torch.optim.Adam(groups) if is_adam else torch.optim.SGD(groups, lr=1.0, momentum=momentum)
     own = SimpleNamespace(parameters=parameters, optimizer=optimizer, version=version, log=[])
-    for number, push in enumerate(pushes):
+    for push in pushes:
         arguments = (own, push["worker"], push["gradients"], push["pulled"])
-        if push["pulled"] > version + number:
-            refused = refusal_naming([push["pulled"], version + number], answer, *arguments)
+        if push["pulled"] > version:
+            before = [None if p.grad is None else p.grad.tolist() for p in parameters]
+            refused = refusal_naming([push["pulled"], version], answer, *arguments)
+            if before != [None if p.grad is None else p.grad.tolist() for p in parameters]:
+                refused += ", and the gradients are changed"
         else:
             answer(*arguments)
+            version += 1
     facts = {"parameters": [p.detach() for p in parameters], "version": own.version, "log": own.log}
     return {**facts, "a version still to come": refused} if refused else facts
 
@@ -131,7 +143,7 @@ def expected(case: Case, given: Given) -> list[dict[str, Any]]:
     for push in given[0]["pushes"]:
         if push["pulled"] > version:
             facts = {"a version still to come": f"a ValueError that names {push['pulled']} and {version}"}
-            break
+            continue
         for i, (parameter, gradient) in enumerate(zip(parameters, push["gradients"], strict=True)):
             parameter.grad = None if gradient is None else gradient.double()
             optimizer.param_groups[i]["lr"] = server["lr"][i % len(server["lr"])] / (version - push["pulled"] + 1)

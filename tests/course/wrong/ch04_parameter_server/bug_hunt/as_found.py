@@ -1,5 +1,5 @@
 # expect: DTL-MISTAKE
-# says: after a step a worker has the parameters from before
+# says: that is not the only bug
 
 import torch
 import torch.distributed as dist
