@@ -426,6 +426,7 @@ spared = dtlearn.predict(
 )
 
 # %%
+# On the CPU, where the example makes its tensors.
 runs = {
     use_zero: dtlearn.run_ranks(example, 2, use_zero, record=True, device="cpu")
     for use_zero in (False, True)
