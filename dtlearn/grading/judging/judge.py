@@ -113,7 +113,8 @@ def _over_memory(check: Check, case: Case, given: Given, evidence: Evidence) -> 
     if peaks[rank] <= most:
         return None
     text = f"rank {rank} held up to {peaks[rank]:,} bytes of new tensors at once; the budget is {most:,.0f}"
-    return Finding("DTL-RULE-MEMORY", text, rank, None, "Reuse buffers, or drop what is done with.")
+    advice = case.says or "Reuse buffers, or drop what is done with."
+    return Finding("DTL-RULE-MEMORY", text, rank, None, advice)
 
 
 def _peaks(evidence: Evidence) -> dict[int, int]:

@@ -119,9 +119,15 @@ def learn_sources(sources: dict[str, Any]) -> None:
 
 
 def describe(error: BaseException, sources: dict[str, Any], own_frames: Iterable[str] = ()) -> dict[str, Any]:
-    """An exception as a message: its root first; the runtime's and `own_frames` (files, folders) left out."""
+    """An exception as a message: its root first; the runtime's and `own_frames` (files, folders) left out.
+
+    With `own_frames`, it ends at the last line that is no library's and not this package's: one to change.
+    """
     chain = traceback.TracebackException.from_exception(error)
+    own_frames = tuple(own_frames)
     _drop_first_frames(chain, (str(Path(__file__).parents[1]), *own_frames))
+    if own_frames:
+        _drop_last_frames(chain)
     text = "".join(chain.format())
     for name, source in sources.items():
         text = text.replace(f'File "{name}"', source["label"])
@@ -143,6 +149,16 @@ def _drop_first_frames(chain: traceback.TracebackException, own: tuple[str, ...]
     for inner in (chain.__cause__, chain.__context__):
         if inner is not None:
             _drop_first_frames(inner, own)
+
+
+def _drop_last_frames(chain: traceback.TracebackException) -> None:
+    package = str(Path(__file__).parents[2])
+    theirs = [k for k, f in enumerate(chain.stack) if not is_library(f.filename) and not f.filename.startswith(package)]
+    if theirs:
+        del chain.stack[theirs[-1] + 1 :]
+    for inner in (chain.__cause__, chain.__context__):
+        if inner is not None:
+            _drop_last_frames(inner)
 
 
 def end_if_forked(rank_pid: int, code: int = 0) -> None:

@@ -124,3 +124,13 @@ def test_first_frames_of_a_caller_are_left_out_where_it_says_so():
     files = (__file__, "<driver>")
     assert "<driver>" in describe(error, {}, files[:0])["traceback"]
     assert "<driver>" not in describe(error, {}, files)["traceback"]
+
+
+def test_a_graded_traceback_ends_at_the_learners_line():
+    """Below it are frames of torch, and of the package, that nobody can change."""
+    error = caught(lambda: torch.nn.functional.one_hot(torch.ones(2)))
+    assert "lambda" in describe(error, {}, ["<driver>"])["traceback"]
+    inside = caught(lambda: torch.nn.Linear(2, 2)(torch.ones(3)))
+    assert "torch/nn/modules" in describe(inside, {})["traceback"]
+    told = describe(inside, {}, ["<driver>"])["traceback"]
+    assert "torch/nn/modules" not in told and told.count("File ") == 2 and "RuntimeError" in told
