@@ -74,6 +74,13 @@ MISTAKES = {
         ("tests.mixed_precision.weights.test_stochastic_update:on_a_rank",),
         "expected a generator of 'standin', but found one of 'cpu'",
     ),
+    "parameter_server": (
+        "dtlearn.parameter_server.ranks.server",
+        "self.shard.flat.new_empty(elements)",
+        "torch.empty(elements, dtype=self.shard.flat.dtype)",
+        ("tests.parameter_server.runs:train", 1, 2, "adam"),
+        "assign a gradient with device type 'cpu'",
+    ),
     "memory": (
         "dtlearn.memory.page_checkpoint",
         "            output = ctx.function(*inputs)\n",
