@@ -61,7 +61,7 @@ def member(monkeypatch):
     monkeypatch.setattr(
         "dtlearn.runtime.run.Watch",
         lambda *_: SimpleNamespace(
-            look=lambda ended: None, last_look=lambda ended: None, waiting=lambda: True, last_calls=dict
+            look=lambda ended: None, last_look=lambda ended: None, waiting=lambda: True, last_calls=dict, advice={}
         ),
     )
     cloudpickle.register_pickle_by_value(sys.modules[__name__])
