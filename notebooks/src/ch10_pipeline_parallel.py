@@ -839,9 +839,8 @@ rank_table(
 # `PipelineRunner` plays the same actions, and adds what the page leaves out:
 #
 # - A rank may have several stages, and a backward pass may be in two parts (chapter 11).
-# - Messages are posted in an order in which no rank waits for ever, on every backend. The page relies on gloo, where
-#   an `isend` blocks nobody. On NCCL the calls between two ranks run one after the other, so both must post theirs
-#   together.
+# - Messages are posted in an order in which no rank waits for ever, on every backend. The page needs a
+#   group for each direction for that, because NCCL runs the messages of a group one after the other.
 # - The ranks tell each other the shapes of what they send, in the first step.
 # - The output of a stage is freed as soon as it is sent. The page keeps it until the backward pass, and what was sent
 #   until the end.
