@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from matplotlib.axes import Axes
 from matplotlib.colors import to_hex, to_rgb
@@ -114,7 +114,7 @@ def _draw(
         ax.axhspan(row - 0.46, row + 0.46, color=LANE, lw=0, zorder=0)
     for begin, end in waits:
         corner = (begin, names.index(waits_in) - _BAR / 2)
-        look = {"fc": "white", "ec": ALARM, "hatch": "////", "lw": 0, "alpha": 0.5}
+        look: dict[str, Any] = {"fc": "white", "ec": ALARM, "hatch": "////", "lw": 0, "alpha": 0.5}
         ax.add_artist(Rectangle(corner, end - begin, _BAR, gid="waits", **look))
     for row, name in enumerate(names):
         own = sorted((bar for bar in bars if bar.lane == name), key=lambda bar: bar.start)
