@@ -50,6 +50,7 @@ def makespan_curves(
     seconds = [value for curve in (*curves.values(), *points.values()) for value in curve.values()]
     # Where latency is nearly all, a curve leaves the figure: what it is about are the sizes that one would choose.
     at_most = max(2 * min(seconds), *(curve[max(curve)] for curve in curves.values()))
+    at_most = max(at_most, curves[chosen[0]][chosen[1]]) if chosen else at_most
     with style():
         fig = new_figure(height=4.2)
         ax = fig.add_subplot()
@@ -65,9 +66,11 @@ def makespan_curves(
         for name, size in [chosen] if chosen else _best(curves):
             ax.plot(size, curves[name][size], "o", ms=13, mfc="none", mec=INK, mew=1.5, zorder=5)
             words = f"{'' if chosen else 'best: '}{format_bytes(size)}, {format_seconds(curves[name][size])}"
+            at = (size, curves[name][size])
+            below = not any(of_sizes.get(size, at[1]) < at[1] for of_sizes in points.values())  # there is a point
             ax.annotate(
-                words, (size, curves[name][size]), (0, -11), textcoords="offset points", ha="center", va="top",
-                size=9, weight="bold", bbox=_PLATE, zorder=6,
+                words, at, (0, -11 if below else 11), textcoords="offset points", ha="center",
+                va="top" if below else "bottom", size=9, weight="bold", bbox=_PLATE, zorder=6,
             )  # fmt: skip
         if knee is not None:
             ax.axvline(knee, color=MUTED, lw=1, ls=(0, (2, 2)), zorder=1)
@@ -79,7 +82,7 @@ def makespan_curves(
             handles.append(ax.axhline(bound, color=ALARM, lw=1.3, ls=(0, (4, 2)), label="no order takes less"))
         _axes(ax, sizes, 1.12 * min(max(seconds), at_most))
         headline(ax, title, label)
-        legend_below(fig, handles, columns=4)
+        legend_below(fig, handles, columns=3)
     return fig
 
 

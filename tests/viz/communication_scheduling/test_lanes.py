@@ -1,27 +1,27 @@
 import pytest
 
-from dtlearn.viz.communication_scheduling.lanes import LaneBar, communication_lanes, layer_color, makespan, waiting
+from dtlearn.communication_scheduling.simulate import LaneSpan
+from dtlearn.viz.communication_scheduling.lanes import communication_lanes, layer_color, waiting
 
-BARS = [
-    LaneBar("backward", 1, 0, 1),
-    LaneBar("backward", 0, 1, 2),
-    LaneBar("transfers", 1, 1, 2),
-    LaneBar("transfers", 0, 2, 2.5),
-    LaneBar("transfers", 0, 2.5, 3),
-    LaneBar("next forward", 0, 3, 4),
-    LaneBar("next forward", 1, 4, 5),
+SPANS = [
+    LaneSpan("backward", 1, 0, 1),
+    LaneSpan("backward", 0, 1, 2),
+    LaneSpan("transfers", 1, 1, 2),
+    LaneSpan("transfers", 0, 2, 2.5),
+    LaneSpan("transfers", 0, 2.5, 3),
+    LaneSpan("forward", 0, 3, 4),
+    LaneSpan("forward", 1, 4, 5),
 ]
-WAITS_LONGER = [*BARS[:6], LaneBar("next forward", 1, 4.5, 5.5)]
+WAITS_LONGER = [*SPANS[:6], LaneSpan("forward", 1, 4.5, 5.5)]
 
 
 def test_a_rank_waits_while_it_computes_nothing():
-    assert makespan(BARS) == 5
-    assert waiting(BARS) == [(2, 3)]
+    assert waiting(SPANS) == [(2, 3)]
     assert waiting(WAITS_LONGER) == [(2, 3), (4, 4.5)]
 
 
 def test_lanes_numbers_and_words():
-    fig = communication_lanes({"FIFO": BARS, "other": WAITS_LONGER}, bounds={"FIFO": 4.0})
+    fig = communication_lanes({"FIFO": SPANS, "other": WAITS_LONGER}, bound=4.0)
     first, second = fig.axes
     assert [label.get_text() for label in first.get_yticklabels()] == ["backward", "transfers", "next forward"]
     # The two partitions of layer 0 have one number.
@@ -31,7 +31,7 @@ def test_lanes_numbers_and_words():
     hatched = [p for p in first.get_children() if p.get_gid() == "waits"]
     assert [(p.get_x(), p.get_width()) for p in hatched] == [(2, 1)]
     assert [round(p.get_y() + p.get_height() / 2) for p in hatched] == [2]  # in the lane that it holds up
-    assert [len(ax.lines) for ax in fig.axes] == [1, 0]
+    assert [len(ax.lines) for ax in fig.axes] == [1, 1]
     assert first.get_xlim() == second.get_xlim()
 
 
@@ -41,11 +41,11 @@ def test_the_first_layer_is_the_darkest():
 
 
 def test_a_run_that_never_waits_says_nothing_of_it():
-    (ax,) = communication_lanes({"one": BARS[:2]}).axes
+    (ax,) = communication_lanes({"one": SPANS[:2]}).axes
     assert ax.get_title("left") == "one: 2 s"
 
 
 @pytest.mark.parametrize("runs", [{}, {"FIFO": []}])
-def test_a_run_without_bars_is_refused(runs):
-    with pytest.raises(ValueError, match="runs with bars are needed"):
+def test_a_run_without_spans_is_refused(runs):
+    with pytest.raises(ValueError, match="runs with spans are needed"):
         communication_lanes(runs)
