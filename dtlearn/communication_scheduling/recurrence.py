@@ -4,9 +4,9 @@ Some texts describe ByteScheduler by
 
     s[i+1] = max(s[i] + c[i], s[i-1] + n[i-1])        c: seconds of computation, n: of communication, s: start
 
-which is in none of its papers. By it layer i+1 waits for the communication of layer i-1, which begins when that layer
-begins to compute: no layer waits for its own gradient, transfers do not share a link, and the order of sends, which is
-what ByteScheduler is about, does not occur.
+which neither its documentation nor its code has. By it layer i+1 waits for the communication of layer i-1, and that
+begins together with the computation of layer i-1: no layer waits for its own gradient, transfers do not share a link,
+and the order of sends, which is what ByteScheduler is about, does not occur.
 
 What holds for the forward pass after all gradients are ready at 0 (so that the order is the scheduler's to choose):
 
