@@ -1,13 +1,15 @@
 """Who sends what next: on each rank a thread for each step, which launches partitions while the rank computes.
 
 All ranks must launch the same partitions in the same order, and each knows only what its own backward pass has ready.
-As in ByteScheduler for PyTorch (bytedance/byteps, bytescheduler/pytorch/horovod.py), **rank 0 decides**: it chooses
-among what is ready there, and announces its choice; the others launch what is announced as soon as they have it. So a
-rank that is slower than rank 0 holds up the partition that was announced, and with it what comes after.
+Two ways to agree:
 
-The other way is an order that is fixed before training, from the layers' times (Hashemi et al., "TicTac: Accelerating
-Distributed Deep Learning with Communication Scheduling", arXiv:1803.03288): no messages, and no answer to a rank that
-is slow today. With push and pull nobody need agree: each worker decides for itself.
+- `RankZeroDecides`, as ByteScheduler for PyTorch does (bytedance/byteps, bytescheduler/pytorch/horovod.py): rank 0
+  chooses among what is ready there, and announces it; the others launch what is announced as soon as they have it.
+- `PlannedOrder`, as TicTac does (Hashemi et al., "TicTac: Accelerating Distributed Deep Learning with Communication
+  Scheduling", arXiv:1803.03288): the order is fixed before training, from the times of the layers; no messages.
+
+Either way a rank that is slower than rank 0, or than the plan, holds up the partition whose turn it is, and with it
+what comes after. With push and pull nobody need agree: `EachDecides`.
 """
 
 from __future__ import annotations
@@ -44,6 +46,19 @@ class EachDecides:
 
     def choose(self, sender: StepSender) -> GradientPartition:
         return sender.policy.choose(sender.wait_for_any())
+
+    def end_step(self) -> None:
+        pass
+
+
+class PlannedOrder:
+    """The order is known beforehand, the same on every rank; such as `simulate_step(...).order`."""
+
+    def __init__(self, order: Sequence[GradientPartition]) -> None:
+        self.order = list(order)
+
+    def choose(self, sender: StepSender) -> GradientPartition:
+        return sender.wait_for(self.order[sender.num_launched])
 
     def end_step(self) -> None:
         pass
@@ -101,6 +116,7 @@ class StepSender:
     ) -> None:
         self.partitions = [p for of_layer in partitions for p in of_layer]
         self.policy, self.decider, self.launch = policy, decider, launch
+        self.num_launched = 0
         self.sends: list[SentPartition] = []  # those that have ended, in the order in which they were launched
         self._of_layer = partitions
         self._missing = [len(of_layer) for of_layer in partitions]  # partitions of each layer that have not ended
@@ -153,6 +169,7 @@ class StepSender:
                     self._waiting.remove(chosen)
                 launched = time.perf_counter()
                 self._in_flight.append((chosen, launched, self.launch(chosen)))
+                self.num_launched += 1
             while self._in_flight:
                 self._end_oldest()
             self.decider.end_step()

@@ -18,7 +18,7 @@ from dtlearn.sharing.wrapping import broadcast_module, require_same_model
 from .layers import ScheduledLayer
 from .layerwise import LayerwiseModule
 from .policy import GradientPartition, SchedulingPolicy
-from .scheduler import RankZeroDecides
+from .scheduler import Decider, PlannedOrder, RankZeroDecides
 
 MakeOptimizer = Callable[[Iterable[nn.Parameter]], Optimizer]  # lambda parameters: torch.optim.SGD(parameters, lr=0.1)
 
@@ -40,7 +40,7 @@ class PriorityDataParallel(LayerwiseModule):
     **Communication** (P bytes of gradients in K partitions, N ranks):
         once: all-gather of 16 bytes; broadcast of parameters and buffers from rank 0, one call per dtype; two groups
         each backward pass: K all-reduces of P bytes together, launched while backward and the next forward pass run;
-            K messages of 8 bytes from rank 0 to each other rank, which say the order (see `scheduler.py`)
+            without `order`, K messages of 8 bytes from rank 0 to each other rank, which say it (see `scheduler.py`)
     **Memory**: the flat gradients, P bytes, in place of those in `.grad`.
 
     With NCCL there are two communicators at work at once if others are used in a step, which every rank has to use in
@@ -50,11 +50,14 @@ class PriorityDataParallel(LayerwiseModule):
         module: the model; the same shapes on every rank, on its device. Its modules are registered in the order in
             which the forward pass runs them, and each uses its parameters in its own `forward`.
         make_optimizer: makes an optimizer for the parameters of a layer.
-        policy: of the sends; the same on every rank.
+        policy: of the sends; the same on every rank. None: priority, whole layers, no limit on what is in flight.
+        order: of all partitions, fixed beforehand, the same on every rank: that of `simulate_step`, say. None: rank 0
+            decides in every step.
         group: ranks that train together; None: all.
 
     Raises:
-        ValueError: nothing is trained, a layer has several dtypes, or a rank is not in the group.
+        ValueError: nothing is trained, a layer has several dtypes, a rank is not in the group, or `order` has other
+            partitions than the policy makes of this model.
         RuntimeError: the models of the ranks differ. Later: a second backward pass before the next forward pass; a
             layer's parameters were used outside of its `forward`; a gradient was touched while it was on its way.
     """
@@ -65,6 +68,7 @@ class PriorityDataParallel(LayerwiseModule):
         make_optimizer: MakeOptimizer,
         policy: SchedulingPolicy | None = None,
         *,
+        order: Sequence[GradientPartition] | None = None,
         group: dist.ProcessGroup | None = None,
     ) -> None:
         require_same_model(module, group=group)
@@ -73,7 +77,11 @@ class PriorityDataParallel(LayerwiseModule):
         # Groups of its own: what the training thread sends in `group` would come between the sender's calls.
         ranks = dist.get_process_group_ranks(group or dist.group.WORLD)
         self._group = dist.new_group(ranks, use_local_synchronization=True)
-        self.decider = RankZeroDecides(dist.new_group(ranks, backend="gloo", use_local_synchronization=True))
+        self.decider: Decider
+        if order is None:
+            self.decider = RankZeroDecides(dist.new_group(ranks, backend="gloo", use_local_synchronization=True))
+        else:
+            self.decider = PlannedOrder(self._require_all(order))
         self.optimizers = [make_optimizer(layer.parameters) for layer in self.layers]  # one a layer, for its parameters
         device = self.layers[0].flat.device
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
@@ -102,6 +110,14 @@ class PriorityDataParallel(LayerwiseModule):
         self.optimizers[self.layers.index(layer)].step()
         for parameter in layer.parameters:
             parameter.grad = None
+
+    def _require_all(self, order: Sequence[GradientPartition]) -> Sequence[GradientPartition]:
+        if sorted(order) != (mine := sorted(p for of_layer in self.partitions for p in of_layer)):
+            raise ValueError(
+                f"order has {len(order)} partitions, and they are not the {len(mine)} that the policy makes of this "
+                "model: plan it with the sizes of `layers` and the same policy"
+            )
+        return order
 
 
 class _OnStream:
