@@ -10,10 +10,11 @@ import torch
 from torch import nn
 
 _REASON = (
-    "this gradient is on its way to the other ranks, and its parameters step as it arrives. What needs all gradients "
-    "before the first step cannot be had together with that: clipping by the global norm, GradScaler's check for inf, "
-    "an optimizer over all parameters. Clip by value or per layer in a step_pre_hook of the wrapper's `optimizers`; "
-    "train in bfloat16, which needs no scaler; or use DistributedDataParallel"
+    "this gradient is on its way to the other ranks, and its parameters step as it arrives: it cannot be read, changed "
+    "or added to. So one backward pass is one step, and what needs all gradients before the first step cannot be had: "
+    "clipping by the global norm, GradScaler's check for inf, an optimizer over all parameters. Clip by value or per "
+    "layer, in a step_pre_hook of the wrapper's `optimizers`; train in bfloat16, which needs no scaler; or use "
+    "DistributedDataParallel"
 )
 
 
@@ -81,8 +82,14 @@ class GradientOnItsWay(torch.Tensor):
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         raise RuntimeError(_REASON)
 
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # type: ignore[override]
+        raise RuntimeError(_REASON)
+
 
 def mark_on_its_way(parameter: nn.Parameter) -> None:
-    """Take a parameter's gradient away; what stands there now has the memory of the parameter, and no values."""
+    """Take a parameter's gradient away. What stands there now has a shape, and no memory."""
+    p = parameter.detach()
+    make: Any = torch.Tensor._make_wrapper_subclass
     parameter.grad = None
-    parameter.grad = torch.Tensor._make_subclass(GradientOnItsWay, parameter.detach())
+    parameter.grad = make(GradientOnItsWay, p.shape, strides=p.stride(), dtype=p.dtype, device=p.device)

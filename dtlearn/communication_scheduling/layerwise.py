@@ -47,7 +47,8 @@ class LayerwiseModule(nn.Module):
         self.partitions = partitions_of(sizes, policy.partition_bytes, itemsize)
         self._sender: StepSender | None = None
         self._unused: set[int] = set()  # layers whose update has arrived, or will, and is not used yet
-        self._late: set[int] = set()  # layers that did not run in the last forward pass
+        self._late: set[int] = set()  # those of them that did not run in the last forward pass
+        self._over = False  # whether the forward pass after the last backward pass has ended
         self._watch()
 
     # What a wrapper says
@@ -70,9 +71,10 @@ class LayerwiseModule(nn.Module):
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
         if self.policy.barrier:
             self.synchronize()
-        self._late = set()
         outputs = self.module(*inputs, **kwargs)
-        self._late = self.synchronize()
+        self._late, self._over = set(self._unused), True
+        for parameter in (p for number in self._late for p in self.layers[number].parameters):
+            parameter.grad = None
         if torch.is_grad_enabled():
             require_wrapped(self.module, {id(p) for layer in self.layers for p in layer.parameters})
             self._backward.follow(outputs, True)
@@ -82,12 +84,10 @@ class LayerwiseModule(nn.Module):
                     tensor.register_hook(self._enters)
         return outputs
 
-    def synchronize(self) -> set[int]:
-        """Wait for all layers, and use what came: before parameters are read, saved or compared. It returns which."""
-        unused = set(self._unused)
-        for number in sorted(unused):
+    def synchronize(self) -> None:
+        """Wait for all layers, and use what came: before parameters are read, saved or compared."""
+        for number in sorted(self._unused):
             self._wait(number)
-        return unused
 
     def last_step(self) -> ScheduledStep:
         """The times of the last backward pass, its sends and the forward pass after it, by this rank's clock.
@@ -97,8 +97,10 @@ class LayerwiseModule(nn.Module):
         Raises:
             RuntimeError: there was none yet, or the forward pass after it has not ended.
         """
-        if self._sender is None or self._unused:
+        if self._sender is None or not self._over:
             raise RuntimeError("a step is over when the forward pass after it has ended: call the model once more")
+        for number in range(len(self.layers)):
+            self._sender.wait(number)
         start = self._started
         computed = [span._replace(start=span.start - start, end=span.end - start) for span in self._spans]
         sends = [
@@ -133,11 +135,15 @@ class LayerwiseModule(nn.Module):
 
     def backward_begins(self, _: Sequence[int]) -> None:
         """Called before the first gradient."""
-        if self._unused:
+        if self._unused - self._late:
             raise RuntimeError(
                 "this is a second backward pass without a forward pass between them, and the first one's gradients are "
                 "on their way: they cannot be added up. Call forward and backward once in a step"
             )
+        for number in self._unused:  # of the step before; what did not run need not be used before backward has ended
+            assert self._sender is not None
+            self._sender.wait(number)
+        self._late_steps, self._over = self._unused, False
         self._missing = [len(layer.parameters) for layer in self.layers]
         self._started = self._ended = self._entered or time.perf_counter()
         self._spans = []
@@ -159,6 +165,8 @@ class LayerwiseModule(nn.Module):
     def backward_ends(self) -> None:
         """Called after the last gradient. What none came for is sent as zeros: the other ranks wait for it."""
         for number in reversed(range(len(self.layers))):
+            if number in self._late_steps:
+                self.use(self.layers[number])
             if self._missing[number]:
                 self._send(number)
 
@@ -179,6 +187,11 @@ class LayerwiseModule(nn.Module):
     def _wait(self, number: int) -> None:
         layer, sender = self.layers[number], self._sender
         assert sender is not None
+        if self._missing[number]:
+            raise RuntimeError(
+                "the last backward pass ended with an error, when some gradients had left and others had not: the other "
+                "ranks wait for these. Start again from a checkpoint"
+            )
         sender.wait(number)
         self._unused.discard(number)
         for parameter in layer.parameters:
