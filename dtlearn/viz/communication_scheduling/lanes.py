@@ -14,7 +14,7 @@ from matplotlib.patches import Patch, Rectangle
 
 from dtlearn.runtime.record.intervals import Interval, length, union, without
 
-from ..style import ALARM, INK, LANE, WIDTH, headline_above, ink_on, legend_below, new_figure, style
+from ..style import ALARM, INK, LANE, WIDTH, headline_above, legend_below, new_figure, style
 from ..units import format_seconds
 
 if TYPE_CHECKING:
@@ -105,8 +105,7 @@ def _draw_lanes(ax: Axes, spans: Sequence[LaneSpan], names: Sequence[str], num_l
             middle = parts[len(parts) // 2]  # where the number stands, unless it has more room in all of them
             for begin, end in ((middle.start, middle.end), (parts[0].start, parts[-1].end)):
                 if (end - begin) / right * _AXES_INCHES > len(str(layer)) * _INCHES_PER_CHARACTER:
-                    ink = ink_on(layer_color(layer, num_layers))
-                    at = ((begin + end) / 2, row)
+                    at, ink = ((begin + end) / 2, row), _ink_on(layer_color(layer, num_layers))
                     ax.text(*at, str(layer), ha="center", va="center_baseline", size=8, color=ink)
                     break
     ax.set_xlim(0, right)
@@ -132,6 +131,12 @@ def layer_color(layer: int, num_layers: int) -> str:
     first, last = to_rgb(_FIRST), to_rgb(_LAST)
     red, green, blue = (a + (b - a) * share for a, b in zip(first, last, strict=True))
     return to_hex((red, green, blue))
+
+
+def _ink_on(color: str) -> str:
+    """White on the darker half of these blues: there it has the higher contrast."""
+    red, green, blue = to_rgb(color)
+    return "white" if 0.299 * red + 0.587 * green + 0.114 * blue < 0.5 else INK
 
 
 def _legend(num_layers: int, has_bound: bool) -> list[Patch | Line2D]:
