@@ -44,7 +44,8 @@ def communication_lanes(
         link: the lane that is no computation.
         bound: seconds that no order can go below, a dashed line; None: no line.
         title: what the figure is about.
-        label: where the times come from, printed under the title.
+        label: where the times come from, printed under the title; if it says "emulated link" or "emulated layer times",
+            a box in the figure does too.
 
     Raises:
         ValueError: no run, or one without a span.
@@ -72,6 +73,10 @@ def communication_lanes(
         all_axes[-1].xaxis.set_major_formatter(lambda value, _: f"{value * unit:g}")
         all_axes[-1].set_xlabel(words)
         headline_above(fig, title, label)
+        if emulated := [words for words in ("emulated link", "emulated layer times") if words in label.lower()]:
+            box = {"boxstyle": "round,pad=0.3", "facecolor": "#fff4d6", "edgecolor": "#8a6d00"}
+            words = ", ".join(emulated)
+            fig.text(0.985, 0.985, words, ha="right", va="top", size=9, bbox=box).set_in_layout(False)
         legend_below(fig, _legend(num_layers, bound is not None), columns=4)
     return fig
 

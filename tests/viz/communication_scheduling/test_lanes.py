@@ -49,3 +49,21 @@ def test_a_run_that_never_waits_says_nothing_of_it():
 def test_a_run_without_spans_is_refused(runs):
     with pytest.raises(ValueError, match="runs with spans are needed"):
         communication_lanes(runs)
+
+
+def test_what_is_emulated_stands_in_a_box():
+    label = "emulated link: 1 Gb/s, 50 us; emulated layer times"
+    boxes = [
+        [text.get_text() for text in communication_lanes({"one": SPANS}, label=words).texts] for words in (label, "")
+    ]
+    assert [[words for words in found if words.startswith("emulated link,")] for found in boxes] == [
+        ["emulated link, emulated layer times"],
+        [],
+    ]
+
+
+def test_lanes_of_a_forward_pass_alone():
+    spans = [LaneSpan("all-gathers", 0, 0, 1), LaneSpan("forward", 0, 1, 3), LaneSpan("all-gathers", 1, 1, 2)]
+    (ax,) = communication_lanes({"FSDP2": spans}, link="all-gathers").axes
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["all-gathers", "forward"]
+    assert ax.get_title("left") == "FSDP2: 3 s, of which the rank waits 1 s"
