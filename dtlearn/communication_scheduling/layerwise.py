@@ -189,8 +189,8 @@ class LayerwiseModule(nn.Module):
         assert sender is not None
         if self._missing[number]:
             raise RuntimeError(
-                "the last backward pass ended with an error, when some gradients had left and others had not: the other "
-                "ranks wait for these. Start again from a checkpoint"
+                "the last backward pass ended with an error, when some gradients had left and others had not: the "
+                "other ranks wait for these. Start again from a checkpoint"
             )
         sender.wait(number)
         self._unused.discard(number)
