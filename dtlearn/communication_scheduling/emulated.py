@@ -18,7 +18,7 @@ from dtlearn.runtime.link.link import Link
 from dtlearn.runtime.run import run_ranks
 
 from .policy import GradientPartition, SchedulingPolicy
-from .simulate import LayerTimes, ScheduledStep, Seconds, simulate_step
+from .simulate import LayerTimes, ScheduledStep, TransferSeconds, simulate_step
 from .wrapper import PriorityDataParallel
 
 LABEL = "emulated layer times"
@@ -67,7 +67,7 @@ def paced_model(times: LayerTimes) -> nn.Sequential:
     return nn.Sequential(*(PacedLayer(*one) for one in layers))
 
 
-def transfer_seconds(link: Link, num_ranks: int) -> Seconds:
+def transfer_seconds(link: Link, num_ranks: int) -> TransferSeconds:
     """What the all-reduce of so many bytes takes on a link."""
     return lambda nbytes: link.seconds("all_reduce", nbytes, num_ranks)
 

@@ -20,7 +20,7 @@ from dtlearn.runtime.record.intervals import length, without
 from .policy import GradientPartition, SchedulingPolicy, partitions_of
 
 BACKWARD, TRANSFERS, FORWARD = "backward", "transfers", "forward"  # the lanes
-Seconds = Callable[[float], float]  # what the transfer of so many bytes takes
+TransferSeconds = Callable[[float], float]  # what the transfer of so many bytes takes
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,9 @@ class ScheduledStep:
         return length(without([(0.0, self.makespan)], [(span.start, span.end) for span in self.computed]))
 
 
-def simulate_step(times: LayerTimes, policy: SchedulingPolicy, seconds: Seconds, itemsize: int = 4) -> ScheduledStep:
+def simulate_step(
+    times: LayerTimes, policy: SchedulingPolicy, seconds: TransferSeconds, itemsize: int = 4
+) -> ScheduledStep:
     """Play one step.
 
     Args:
@@ -142,7 +144,7 @@ def play_sends(
     partitions: Sequence[Sequence[GradientPartition]],
     ready: Sequence[float],
     policy: SchedulingPolicy,
-    seconds: Seconds,
+    seconds: TransferSeconds,
 ) -> list[SentPartition]:
     """The sends alone, in the order in which they are launched.
 
@@ -170,6 +172,6 @@ def play_sends(
     return sends
 
 
-def lower_bound(times: LayerTimes, seconds: Seconds) -> float:
+def lower_bound(times: LayerTimes, seconds: TransferSeconds) -> float:
     """What no order can go below: the longer one of all computation and all transfers, each layer in one."""
     return max(times.compute, sum(seconds(nbytes) for nbytes in times.nbytes))

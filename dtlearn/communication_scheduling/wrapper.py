@@ -20,7 +20,9 @@ from .layerwise import LayerwiseModule
 from .policy import GradientPartition, SchedulingPolicy
 from .scheduler import Decider, PlannedOrder, RankZeroDecides
 
-MakeOptimizer = Callable[[Iterable[nn.Parameter]], Optimizer]  # lambda parameters: torch.optim.SGD(parameters, lr=0.1)
+MakeLayerOptimizer = Callable[
+    [Iterable[nn.Parameter]], Optimizer
+]  # lambda parameters: torch.optim.SGD(parameters, lr=0.1)
 
 
 class PriorityDataParallel(LayerwiseModule):
@@ -65,7 +67,7 @@ class PriorityDataParallel(LayerwiseModule):
     def __init__(
         self,
         module: nn.Module,
-        make_optimizer: MakeOptimizer,
+        make_optimizer: MakeLayerOptimizer,
         policy: SchedulingPolicy | None = None,
         *,
         order: Sequence[GradientPartition] | None = None,
