@@ -22,7 +22,7 @@ from .simulate import LayerTimes, ScheduledStep, TransferSeconds, simulate_step
 from .wrapper import PriorityDataParallel
 
 LABEL = "emulated layer times"
-_WIDTH = 8  # numbers of a sample that go from layer to layer
+WIDTH = 8  # numbers of a sample that go from layer to layer
 
 
 class PacedLayer(nn.Module):
@@ -36,7 +36,7 @@ class PacedLayer(nn.Module):
     def __init__(self, forward: float, backward: float, nbytes: int) -> None:
         super().__init__()
         self.seconds = forward, backward
-        self.weight = nn.Parameter(torch.zeros(max(nbytes // 4, _WIDTH)))
+        self.weight = nn.Parameter(torch.zeros(max(nbytes // 4, WIDTH)))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         y: torch.Tensor = _Paced.apply(x, self.weight, *self.seconds)
@@ -48,7 +48,7 @@ class _Paced(torch.autograd.Function):
     def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor, forward: float, backward: float) -> torch.Tensor:
         until = time.perf_counter() + forward
         ctx.backward_seconds, ctx.like = backward, weight
-        y = x + weight[:_WIDTH]
+        y = x + weight[:WIDTH]
         time.sleep(max(0.0, until - time.perf_counter()))
         return y
 
@@ -56,7 +56,7 @@ class _Paced(torch.autograd.Function):
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, None, None]:
         until = time.perf_counter() + ctx.backward_seconds
         of_weight = torch.zeros_like(ctx.like)
-        of_weight[:_WIDTH] = gradient.sum(0)
+        of_weight[:WIDTH] = gradient.sum(0)
         time.sleep(max(0.0, until - time.perf_counter()))
         return gradient, of_weight, None, None
 
@@ -106,7 +106,7 @@ def steps_on_rank(
 ) -> list[ScheduledStep]:
     """On each rank: some steps of a model with such times."""
     model = PriorityDataParallel(paced_model(times), lambda p: torch.optim.SGD(p, lr=1e-3), policy, order=order)
-    found, inputs = [], torch.ones(1, _WIDTH, requires_grad=True)
+    found, inputs = [], torch.ones(1, WIDTH, requires_grad=True)
     for number in range(steps + 2):
         outputs = model(inputs)  # the forward pass that belongs to the step before
         if number > 1:
