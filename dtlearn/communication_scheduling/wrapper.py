@@ -1,4 +1,4 @@
-"""Data parallelism whose gradients are sent by priority: `page_priority` with partitions, credit and errors.
+"""Data parallelism whose gradients are sent by priority: `page_priority` with a planned order, streams and errors.
 
 Sources: as `policy.py` and `scheduler.py`.
 """
@@ -36,7 +36,8 @@ class PriorityDataParallel(LayerwiseModule):
     There is no barrier between steps: forward of layer i waits until layer i's gradient is there, steps its parameters,
     and goes on, while gradients of later layers are on their way. So one backward pass is one step, and nothing may
     need all gradients before it: clipping by the global norm and GradScaler are refused. Parameters are those of the
-    step only after `synchronize()` or the next forward pass; `state_dict()` waits for it. A parameter that no gradient
+    step only after `synchronize()` or the next forward pass; `state_dict()` waits for it. A rank that ends without that
+    leaves the others' transfers waiting. A parameter that no gradient
     came for takes part with zeros, and momentum moves it.
 
     **Communication** (P bytes of gradients in K partitions, N ranks):
