@@ -84,11 +84,11 @@ def links() -> dict[str, Link]:
 def measure(ranks: int, rounds: int, layers: LayerTimes | None = None, partition: int = PARTITION) -> SchedulingResult:
     """Steps of all ways, on one link after the other."""
     from ...communication_scheduling.emulated import transfer_seconds
-    from ...communication_scheduling.policy import DDP_LIKE, SchedulingPolicy
+    from ...communication_scheduling.policy import SchedulingPolicy
     from ...communication_scheduling.simulate import LayerTimes, lower_bound, simulate_step
     from ...models.in_turns import slowest
     from ...runtime.run import run_ranks
-    from .on_ranks.communication_scheduling_ways import DDP, DECIDED, FIFO, PLANNED, STEPS, time_policies
+    from .on_ranks.communication_scheduling_ways import DDP, DECIDED, FIFO, FIFO_POLICY, PLANNED, STEPS, time_policies
 
     before = load_line()
     layers = layers or LayerTimes((FORWARD,) * LAYERS, (BACKWARD,) * LAYERS, (NBYTES,) * LAYERS)
@@ -99,7 +99,7 @@ def measure(ranks: int, rounds: int, layers: LayerTimes | None = None, partition
     for name, link in links().items():
         say(f"{rounds} rounds on the {name} link")
         seconds = transfer_seconds(link, ranks)
-        fifo, planned = (simulate_step(layers, policy, seconds) for policy in (DDP_LIKE, priority))
+        fifo, planned = (simulate_step(layers, policy, seconds) for policy in (FIFO_POLICY, priority))
         orders = {FIFO: fifo.order, PLANNED: planned.order}
         options: dict[str, Any] = {"link": link, "device": "cpu", "timeout": _TIMEOUT}
         found = run_ranks(time_policies, ranks, layers, priority, orders, rounds, **options)
@@ -136,8 +136,8 @@ def table(result: SchedulingResult) -> str:
             f"{result.ranks} ranks (CPU, gloo), emulated links, emulated layer times: {len(layers.nbytes)} layers, "
             f"{format_seconds(layers.compute)} of computation and {size_text(sum(layers.nbytes))} of gradients a step; "
             f"SGD.{if_more_than_cores(result.ranks)}",
-            "A step: backward to the end of the next forward pass. FIFO sends whole layers, and forward waits for all; "
-            "DDP has a bucket for each layer.",
+            "A step: backward to the end of the next forward pass. FIFO sends a layer at a time, and forward waits for "
+            "all; DDP has a bucket for each layer.",
             f"Priority sends {size_text(result.partition)} at a time, in the order of the simulator (planned) or of "
             "rank 0 (decided).",
             "",
