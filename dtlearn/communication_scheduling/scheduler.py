@@ -14,6 +14,7 @@ what comes after. With push and pull nobody need agree: `EachDecides`.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections import deque
@@ -122,6 +123,7 @@ class StepSender:
         self._missing = [len(of_layer) for of_layer in partitions]  # partitions of each layer that have not ended
         self._waiting: list[GradientPartition] = []  # ready and not launched, in the order in which they became ready
         self._ready_at: dict[int, float] = {}
+        self._ended_at: dict[GradientPartition, float] = {}
         self._in_flight: deque[tuple[GradientPartition, float, Any]] = deque()
         self._changed = threading.Condition()
         self._failed: BaseException | None = None
@@ -168,7 +170,9 @@ class StepSender:
                 with self._changed:
                     self._waiting.remove(chosen)
                 launched = time.perf_counter()
-                self._in_flight.append((chosen, launched, self.launch(chosen)))
+                work = self.launch(chosen)
+                self._note_end(chosen, work)
+                self._in_flight.append((chosen, launched, work))
                 self.num_launched += 1
             while self._in_flight:
                 self._end_oldest()
@@ -178,11 +182,17 @@ class StepSender:
                 self._failed = error
                 self._changed.notify_all()
 
+    def _note_end(self, partition: GradientPartition, work: Any) -> None:
+        """Note when it ends, also while this thread waits for the next gradient. Messages have no future: see below."""
+        with contextlib.suppress(AttributeError, RuntimeError):
+            work.get_future().add_done_callback(lambda _: self._ended_at.setdefault(partition, time.perf_counter()))
+
     def _end_oldest(self) -> None:
         """Wait for the partition that was launched first: a communicator ends them in this order."""
         partition, launched, work = self._in_flight.popleft()
         work.wait()
-        now, ready = time.perf_counter(), self._ready_at[partition.layer]
+        now = self._ended_at.pop(partition, None) or time.perf_counter()
+        ready = self._ready_at[partition.layer]
         with self._changed:
             start = max(launched, self.sends[-1].end) if self.sends else launched
             self.sends.append(SentPartition(partition, ready, launched, start, now))
