@@ -30,6 +30,11 @@ IN_WORDS = {
         "what a worker does; of two servers each carries half of that, of four a quarter, as much as a worker. In a "
         "ring each of four ranks carries one and a half times as much as a worker."
     ),
+    "ch06_communication_scheduling/lanes": (
+        "Recorded steps of six layers on an emulated link of 100 Mb/s, as lanes of backward, transfers and the next "
+        "forward pass. First in, first out: forward begins after the last transfer, which is layer 0's. By priority: "
+        "layer 0 is sent as soon as it is ready, forward begins sooner, and the other layers' pieces arrive while it runs."
+    ),
     "ch07_mixed_precision/gradients": (
         "Gradients of a GPT over powers of two, layer by layer: without a loss scale many of them become 0 in fp16, "
         "above all those of queries and keys; with the loss times 65,536 nearly none."

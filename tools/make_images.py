@@ -18,6 +18,13 @@ from image_texts import IN_WORDS
 from matplotlib.figure import Figure
 from torch.nn.parallel import DistributedDataParallel
 
+from dtlearn.communication_scheduling import (
+    LayerTimes,
+    SchedulingPolicy,
+    lower_bound,
+    run_emulated,
+    transfer_seconds,
+)
 from dtlearn.data_parallel.measure import Workload, fastest, record_on_rank
 from dtlearn.data_parallel.samples.sampler import EvaluationSampler, shard_indices
 from dtlearn.memory import record_on_ranks
@@ -49,6 +56,7 @@ from dtlearn.viz import (
     bucket_timeline,
     bytes_on_links,
     collective_steps,
+    communication_lanes,
     draw_layer,
     draw_schedule,
     gradient_histograms,
@@ -147,6 +155,22 @@ def hot_links() -> Figure:
     formula["ring"] = [rank.nbytes for rank in ring_traffic(nbytes, 4)]
     title = "One server has the hottest link; as many servers as workers have cooler ones than a ring"
     return link_bytes(links, servers, formula, title, "one recorded step of 4 workers, 26,122 parameters in fp32")
+
+
+def sends_by_priority() -> Figure:
+    link = Link.named("100 Mb/s")
+    times = LayerTimes((0.015,) * 6, (0.030,) * 6, (600 * 1024,) * 6)
+    policies = {
+        "first in, first out": SchedulingPolicy("fifo", credit_bytes=1, barrier=True),
+        "priority, 200 KiB, one in flight": SchedulingPolicy("priority", 200 * 1024, credit_bytes=1),
+    }
+    runs = {name: run_emulated(times, policy, link, steps=5)[0] for name, policy in policies.items()}
+    return communication_lanes(
+        {name: min(steps, key=lambda step: step.makespan).spans for name, steps in runs.items()},
+        bound=lower_bound(times, transfer_seconds(link, 2)),
+        title="With priority, transfers hide behind the next forward pass, too",
+        label=f"rank 0 of 2, recorded; {link.label}; emulated layer times",
+    )
 
 
 def _train_with_servers(num_servers: int) -> None:
@@ -277,6 +301,7 @@ _DRAWN_BY: dict[str, Callable[[], Figure]] = {
     "ch03_data_parallel/sample_grid": samples,
     "ch03_data_parallel/bucket_timeline": buckets,
     "ch04_parameter_server/hot_links": hot_links,
+    "ch06_communication_scheduling/lanes": sends_by_priority,
     "ch07_mixed_precision/gradients": gradients,
     "ch08_memory/step_memory": memory_of_a_step,
     "ch09_zero/shard_map": who_owns_what,
