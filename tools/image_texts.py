@@ -33,7 +33,7 @@ IN_WORDS = {
     "ch06_communication_scheduling/lanes": (
         "Recorded steps of six layers on an emulated link of 100 Mb/s, as lanes of backward, transfers and the next "
         "forward pass. First in, first out: forward begins after the last transfer, which is layer 0's. By priority: "
-        "layer 0 is sent as soon as it is ready, forward begins sooner, and the other layers' pieces arrive while it runs."
+        "layer 0 is sent as soon as it is ready, forward begins sooner, and the others' pieces arrive while it runs."
     ),
     "ch07_mixed_precision/gradients": (
         "Gradients of a GPT over powers of two, layer by layer: without a loss scale many of them become 0 in fp16, "
