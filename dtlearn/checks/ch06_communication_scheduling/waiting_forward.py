@@ -96,6 +96,7 @@ def inputs(case: Case) -> Given:
 
 def on_rank(answer: Any, layers: Any, uses: Any, frozen: Any, last: bool, x: Any, lr: float) -> Any:
     happened: list[str] = []
+    facts: Any = {}
 
     class Layer(torch.nn.Module):
         def __init__(self, number: int) -> None:
@@ -131,6 +132,8 @@ def on_rank(answer: Any, layers: Any, uses: Any, frozen: Any, last: bool, x: Any
     for step, rows in enumerate([*x] if last else [*x, x[0]]):
         for number in uses:
             rows = modules[number](rows)
+        facts[f"forward pass {step + 1}"] = happened[:]
+        happened.clear()
         if step < len(x):
             rows.square().sum().backward()
             trained = [m for m in reversed(modules) if any(p.requires_grad for p in m.parameters())]
@@ -139,29 +142,28 @@ def on_rank(answer: Any, layers: Any, uses: Any, frozen: Any, last: bool, x: Any
     if last:
         if not callable(last_steps):
             return {"a function is returned": False}
-        before = len(happened)
         last_steps()
         last_steps()
-        happened[before:] = sorted(happened[before:])
+        facts["last steps"] = sorted(happened)
     for one in started:  # nothing may be left on its way
         one.work.wait()
-    return {"what happened": happened, "parameters": [[p.detach() for p in m.own] for m in modules]}
+    return {**facts, "parameters": [[p.detach() for p in m.own] for m in modules]}
 
 
 def expected(case: Case, given: Given) -> list[dict[str, Any]]:
     """One process with the data of all ranks, in float64."""
-    own, happened = given[0], list[str]()
+    own, facts = given[0], dict[str, Any]()
     parameters = [[p.double() for p in layer] for layer in own["layers"]]
-    frozen = [[n, k] for n, layer in enumerate(own["layers"]) for k in range(2) if [n, k] in own["frozen"]]
-    trained = [n for n in range(len(parameters)) if [[n, 0], [n, 1]] != [one for one in frozen if one[0] == n]]
+    trained = [n for n in range(len(parameters)) if [n, 0] not in own["frozen"] or [n, 1] not in own["frozen"]]
     for step in range(2 if own["last"] else 3):
-        due = trained if step else []
+        happened = facts[f"forward pass {step + 1}"] = list[str]()
         for place, n in enumerate(own["uses"]):
-            happened += [f"wait for works[{n}]"] * (n in due and n not in own["uses"][:place])
-            happened.append(f"layer {n} computes")
-    happened += [f"wait for works[{n}]" for n in trained if own["last"]]
+            is_due = step > 0 and n in trained and n not in own["uses"][:place]
+            happened += [f"wait for works[{n}]"] * is_due + [f"layer {n} computes"]
+    if own["last"]:
+        facts["last steps"] = [f"wait for works[{n}]" for n in trained]
     for step in range(2):
-        leaves = [[p.detach().requires_grad_([n, k] not in frozen) for k, p in enumerate(layer)]
+        leaves = [[p.detach().requires_grad_([n, k] not in own["frozen"]) for k, p in enumerate(layer)]
                   for n, layer in enumerate(parameters)]  # fmt: skip
         for one in given:
             rows = one["x"][step].double()
@@ -170,7 +172,7 @@ def expected(case: Case, given: Given) -> list[dict[str, Any]]:
             (rows.square().sum() / case.world_size).backward()
         parameters = [[p if p.grad is None else p - own["lr"] * p.grad for p in layer] for layer in leaves]
     values = [[p.detach().float() for p in layer] for layer in parameters]
-    return [{"what happened": happened, "parameters": values}] * case.world_size
+    return [{**facts, "parameters": values}] * case.world_size
 
 
 def why(case: Case, given: Given, record: Record) -> str:
@@ -178,12 +180,15 @@ def why(case: Case, given: Given, record: Record) -> str:
     return f"{MAY_HELP}{case.says}" if case.says else ""
 
 
+LAYER = [torch.tensor([[0.5, 0.0], [0.0, 1.0]]), torch.tensor([0.0, 0.5])]
+EXAMPLE = {"layers": [LAYER, LAYER], "uses": [0, 1], "frozen": [], "last": True, "x": torch.ones(2, 1, 2), "lr": 0.5}
 CHECK = Check(
     on_rank,
     inputs,
     expected,
     cases=CASES,
     edits=EDITS,
+    example=[EXAMPLE] * 2,
     why=why,
     rules=[rules.most_messages("0")],
     reads=[no_stores],
