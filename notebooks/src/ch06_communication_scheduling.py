@@ -383,7 +383,7 @@ planned = {
 }
 decided = cs.run_emulated(times, PRIORITY, link, planned=False)
 SMALL = cs.SchedulingPolicy("priority", partition_bytes=10 * KiB, credit_bytes=1)
-small = cs.run_emulated(times, SMALL, link, steps=1)
+small = cs.run_emulated(times, SMALL, link, steps=2)
 
 # %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
 for name in ("40 Mb/s", "1 Gb/s"):  # the CPU again
