@@ -73,13 +73,13 @@ whole = dtlearn.predict(
     id="ch06.whole",
 )
 
-
 # %%
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+
 def ddp_step(times, steps=3):
     """On each rank: seconds of the fastest step of torch's DDP."""
-    model = torch.nn.parallel.DistributedDataParallel(
-        cs.paced_model(times), bucket_cap_mb=600 / 1024
-    )
+    model = DDP(cs.paced_model(times), bucket_cap_mb=600 / 1024)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     x, taken = torch.ones(1, 8), []
     loss = model(x).mean()
@@ -173,7 +173,7 @@ barrier.reveal()
 # %% exercise="ch06.fifo_makespan"
 
 # %% [markdown]
-# Now let what is needed first go first, of what is ready:
+# Now let what is needed first go first, of what is ready (what is under way is not interrupted):
 #
 # | layer | backward | FIFO sends it | by priority | next forward |
 # |---|---|---|---|---|
@@ -200,6 +200,9 @@ nolimit = dtlearn.predict.choice(
     },
     id="ch06.nolimit",
 )
+
+# %% jupyter={"source_hidden": true}
+nolimit.reveal()
 
 # %% [markdown]
 # So priority acts only on what *waits*. Two more ideas make it wait, and wait briefly:
@@ -235,7 +238,6 @@ show(
     "of one layer: 5, 4, 2, 1, 0, 3; forward begins before the last transfer, 371 ms. With partitions of 200 KiB too: "
     "layers interrupt each other, layer 0 leaves soonest, 344 ms. A dashed line at 296 ms: no order takes less.",
 )
-nolimit.reveal()
 
 # %% [markdown]
 # The middle panel sends 5, 4, 2, 1, 0, 3. When layer 4 has arrived, 3 and 2 are ready, and 2 is nearer to the input.
@@ -681,12 +683,9 @@ torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
 # %%
 def push_and_pull(times):
     """On each rank: rank 0 serves, and worker 2 is slow. A worker's order of sends."""
-    rank = torch.distributed.get_rank()
-    if rank == 2:
-        times = cs.LayerTimes(
-            times.forward, tuple(3 * s for s in times.backward), times.nbytes
-        )
-    model, policy = cs.paced_model(times), cs.SchedulingPolicy(credit_bytes=1)
+    rank, policy = torch.distributed.get_rank(), cs.SchedulingPolicy(credit_bytes=1)
+    backward = tuple(s * (3 if rank == 2 else 1) for s in times.backward)
+    model = cs.paced_model(cs.LayerTimes(times.forward, backward, times.nbytes))
     if rank == 0:
         return cs.PartitionServer(
             model, lambda p: torch.optim.SGD(p, lr=0.1), policy
