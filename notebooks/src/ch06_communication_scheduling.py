@@ -489,7 +489,7 @@ def two_orders():
 
 
 try:
-    dtlearn.run_ranks(two_orders, 4)
+    dtlearn.run_ranks(two_orders, 2)
 except RuntimeError as error:
     print(str(error).splitlines()[0])
 
