@@ -402,7 +402,7 @@ show(
     ),
     alt="Two groups of lanes. First in, first out: forward begins after the last transfer. Priority: layer 0 is sent as soon as "
     "it is ready, forward begins soon after backward, and the other layers' pieces arrive while it runs, each just in time "
-    "or a little late. The step ends about a sixth earlier.",
+    "or a little late. The step ends earlier.",
 )
 
 
