@@ -17,9 +17,10 @@ from ..sent import no_stores
 from . import MAY_HELP
 
 # Of each case: `uses`, the layers that a forward pass runs, in this order; `frozen`, parameters that are not trained,
-# by layer and place; `last`, whether the function for the last steps is called, in place of one more forward pass.
+# by layer and place; `evaluates`, whether an evaluation comes before each forward pass; `last`, whether the function
+# for the last steps is called, in place of one more forward pass.
 CASES: dict[str, dict[str, Any]] = {
-    "one layer": {"uses": [0]},
+    "one layer": {"uses": [0], "lr": 0.5},
     "three layers": {
         "says": "a layer waits for its own gradient and for no other, and just before it computes",
         "uses": [0, 1, 2],
@@ -37,6 +38,16 @@ CASES: dict[str, dict[str, Any]] = {
         "says": "a frozen parameter has no gradient, p.grad is None: the others of its layer are trained",
         "uses": [0, 1],
         "frozen": [[0, 1]],
+    },
+    "a frozen weight": {
+        "says": "each parameter of a layer may be the frozen one, its first one too: the others are trained",
+        "uses": [0, 1],
+        "frozen": [[0, 0]],
+    },
+    "an evaluation": {
+        "says": "a forward pass that trains nothing, with eval() and no_grad(), waits and steps as every other one",
+        "uses": [0, 1],
+        "evaluates": True,
     },
     "the last step": {
         "says": "the function that is returned makes the steps that are still to be made, in all layers, once",
@@ -79,6 +90,18 @@ EDITS = (
          {CLEAR: "pass"}),
     Edit("a layer in which a parameter is frozen makes no step: its other parameters are trained",
          {IF: "if i in works and all(p.requires_grad for p in layers[i].parameters()):"}),
+    Edit("a layer whose first parameter is frozen makes no step: its other parameters are trained",
+         {IF: "if i in works and next(layers[i].parameters()).requires_grad:"}),
+    Edit("hooks do nothing in an evaluation: a layer that computes there needs its new parameters, too",
+         {IF: "if i in works and torch.is_grad_enabled():"}),
+    Edit("no layer waits or steps: register a hook for each layer, and read `works` when the hook runs",
+         {HOOK: "pass"}),
+    Edit("the parameters' new values are in new memory: change them in place, as `p -= ...` does",
+         {STEP: "p.data = p.data - lr * p.grad\n"}),
+    Edit("p.grad is there after a step, full of zeros: set it to None", {CLEAR: "p.grad.zero_()"}),
+    Edit("the function that is returned makes the steps, and leaves p.grad: it is None after each step",
+         {LAST: "for i in sorted(works):\n            works.pop(i).wait()\n            for p in layers[i].parameters():"
+                "\n                p.data -= 0 if p.grad is None else lr * p.grad"}),
     Edit("what is returned is no function: return it by its name, without a call",
          {"    return last_steps\n": "    return last_steps()\n"}),
     Edit("the function that is returned makes no step: it does what the hooks do, for every layer whose step is due",
@@ -92,11 +115,12 @@ EDITS = (
 def inputs(case: Case) -> Given:
     g, p = case.generator(), case.params
     layers = [[torch.randn(2, 2, generator=g), torch.randn(2, generator=g)] for _ in range(max(p["uses"]) + 1)]
-    same = {"layers": layers, "uses": p["uses"], "frozen": p.get("frozen", []), "last": p.get("last", False)}
-    return [{**same, "x": torch.randn(2, 3, 2, generator=g), "lr": 0.25} for _ in range(case.world_size)]
+    same = {"layers": layers, "uses": p["uses"], "frozen": p.get("frozen", []), "evaluates": p.get("evaluates", False)}
+    same |= {"last": p.get("last", False), "lr": p.get("lr", 0.25)}
+    return [{**same, "x": torch.randn(2, 3, 2, generator=g)} for _ in range(case.world_size)]
 
 
-def on_rank(answer: Any, layers: Any, uses: Any, frozen: Any, last: bool, x: Any, lr: float) -> Any:
+def on_rank(answer: Any, layers: Any, uses: Any, frozen: Any, evaluates: bool, last: bool, lr: float, x: Any) -> Any:
     happened: list[str] = []
     facts: Any = {}
 
@@ -127,15 +151,30 @@ def on_rank(answer: Any, layers: Any, uses: Any, frozen: Any, last: bool, x: Any
                     p.grad = own.copy_(mean.view_as(p))
             self.over = True
 
+        def is_completed(self) -> bool:
+            return self.over
+
+    def passes(name: str, rows: torch.Tensor) -> torch.Tensor:
+        for number in uses:
+            rows = modules[number](rows)
+        facts[name] = happened[:]
+        happened.clear()
+        return rows
+
+    def is_clear() -> bool:
+        return all(p.grad is None for m in modules for p in m.own)
+
     modules = [Layer(number) for number in range(len(layers))]
     works: Any = {}
     started: Any = []
+    memory = [[p.detach() for p in m.own] for m in modules]
     last_steps = answer(modules, works, lr)
     for step, rows in enumerate([*x] if last else [*x, x[0]]):
-        for number in uses:
-            rows = modules[number](rows)
-        facts[f"forward pass {step + 1}"] = happened[:]
-        happened.clear()
+        if evaluates:
+            with torch.no_grad():
+                passes(f"evaluation {step + 1}", [m.eval() for m in modules] and rows)
+        rows = passes(f"forward pass {step + 1}", [m.train() for m in modules] and rows)
+        facts[f"p.grad is None after forward pass {step + 1}"] = is_clear()
         if step < len(x):
             rows.square().sum().backward()
             trained = [m for m in reversed(modules) if any(p.requires_grad for p in m.parameters())]
@@ -146,9 +185,10 @@ def on_rank(answer: Any, layers: Any, uses: Any, frozen: Any, last: bool, x: Any
         for _ in range(2 if callable(last_steps) else 0):
             last_steps()
         facts["last steps"] = sorted(happened)
+        facts["p.grad is None after the last steps"] = is_clear()
     for one in started:  # nothing may be left on its way
         one.work.wait()
-    return {**facts, "parameters": [[p.detach() for p in m.own] for m in modules]}
+    return {**facts, "parameters": [[p.detach() for p in m.own] for m in modules], "memory of the parameters": memory}
 
 
 def expected(case: Case, given: Given) -> list[dict[str, Any]]:
@@ -157,13 +197,17 @@ def expected(case: Case, given: Given) -> list[dict[str, Any]]:
     parameters = [[p.double() for p in layer] for layer in own["layers"]]
     trained = [n for n in range(len(parameters)) if [n, 0] not in own["frozen"] or [n, 1] not in own["frozen"]]
     for step in range(2 if own["last"] else 3):
-        happened = facts[f"forward pass {step + 1}"] = list[str]()
-        for place, n in enumerate(own["uses"]):
-            is_due = step > 0 and n in trained and n not in own["uses"][:place]
-            happened += [f"wait for works[{n}]"] * is_due + [f"layer {n} computes"]
+        due = set(trained if step else [])
+        for name in ["evaluation"] * own["evaluates"] + ["forward pass"]:
+            happened = facts[f"{name} {step + 1}"] = list[str]()
+            for n in own["uses"]:
+                happened += [f"wait for works[{n}]"] * (n in due) + [f"layer {n} computes"]
+                due -= {n}
+        facts[f"p.grad is None after forward pass {step + 1}"] = True
     if own["last"]:
         facts["a function is returned"] = True
         facts["last steps"] = [f"wait for works[{n}]" for n in trained]
+        facts["p.grad is None after the last steps"] = True
     for step in range(2):
         leaves = [[p.detach().requires_grad_([n, k] not in own["frozen"]) for k, p in enumerate(layer)]
                   for n, layer in enumerate(parameters)]  # fmt: skip
@@ -174,7 +218,7 @@ def expected(case: Case, given: Given) -> list[dict[str, Any]]:
             (rows.square().sum() / case.world_size).backward()
         parameters = [[p if p.grad is None else p - own["lr"] * p.grad for p in layer] for layer in leaves]
     values = [[p.detach().float() for p in layer] for layer in parameters]
-    return [{**facts, "parameters": values}] * case.world_size
+    return [{**facts, "parameters": values, "memory of the parameters": values}] * case.world_size
 
 
 def why(case: Case, given: Given, record: Record) -> str:
@@ -183,7 +227,8 @@ def why(case: Case, given: Given, record: Record) -> str:
 
 
 LAYER = [torch.tensor([[0.5, 0.0], [0.0, 1.0]]), torch.tensor([0.0, 0.5])]
-EXAMPLE = {"layers": [LAYER, LAYER], "uses": [0, 1], "frozen": [], "last": True, "x": torch.ones(2, 1, 2), "lr": 0.5}
+OF_FORWARD = {"uses": [0, 1], "frozen": [], "evaluates": False, "last": True}
+EXAMPLE = {"layers": [LAYER, LAYER], **OF_FORWARD, "lr": 0.5, "x": torch.ones(2, 1, 2)}
 CHECK = Check(
     on_rank,
     inputs,
