@@ -44,7 +44,7 @@ world
 # layer 0.
 #
 # So what is needed first is ready last. Number the layers from the input, and look at a step from the beginning of
-# backward to the end of the *next* forward pass:
+# backward to the end of the *next* forward pass. How long that is we call the step's **makespan**.
 #
 # | | order of the layers |
 # |---|---|
@@ -77,7 +77,7 @@ whole = dtlearn.predict(
 from torch.nn.parallel import DistributedDataParallel as DDP
 
 
-def ddp_step(times, steps=3):
+def ddp_step(times, steps=4):
     """On each rank: seconds of the fastest step of torch's DDP."""
     model = DDP(cs.paced_model(times), bucket_cap_mb=600 / 1024)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -97,15 +97,17 @@ def ddp_step(times, steps=3):
 # %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
 # An emulated link delays what gloo sends between processors: no GPUs here.
 ddp = {"100 Mb/s": max(dtlearn.run_ranks(ddp_step, 2, times, link=link, device="cpu"))}
-whole.reveal(round(1e3 * cs.simulate_step(times, cs.DDP_LIKE, seconds).makespan))
+arithmetic = cs.simulate_step(times, cs.DDP_LIKE, seconds)
+whole.reveal(round(1e3 * arithmetic.makespan))
 
 # %% [markdown]
-# To look into a step, the package plays DDP's order itself, one all-reduce at a time, and notes who does what when:
+# To look into a step, the package plays DDP's order itself, and notes who does what when. Of `FIFO` here know only this:
+# one all-reduce is in flight at a time (`credit_bytes=1`, section 3), and forward waits for all gradients (`barrier=True`,
+# section 2). `run_emulated` runs such layers on two real ranks, with an order of sends that is planned beforehand
+# (section 5 says what for).
 
 # %%
-FIFO = cs.SchedulingPolicy(
-    order="fifo", credit_bytes=1, barrier=True
-)  # explained in section 3
+FIFO = cs.SchedulingPolicy(order="fifo", credit_bytes=1, barrier=True)
 fifo_steps = cs.run_emulated(times, FIFO, link)  # [rank][step]
 
 
@@ -130,9 +132,15 @@ show(
     "other, the last ones long after backward has ended. Next forward: layers 0 to 5, after the last transfer. Between "
     "backward and forward the rank computes nothing, for about a third of the step.",
 )
-print(f"torch's DDP itself: {1e3 * ddp['100 Mb/s']:.0f} ms")
+print(
+    f"A step: {1e3 * arithmetic.makespan:.0f} ms by arithmetic; {1e3 * ddp['100 Mb/s']:.0f} ms with torch's DDP, measured; "
+    f"{1e3 * fastest(fifo_steps).makespan:.0f} ms in the package's FIFO, the figure."
+)
 
 # %% [markdown]
+# The arithmetic is the answer. What the other two take beyond it is this machine's: a process wakes late from its sleep
+# when others use the cores, and the more so the busier they are.
+#
 # The link is busy nearly all the time, and so it should be: it is the bottleneck. But while it carries layers 5, 4 and
 # 3, nobody needs them, and in the forward pass, when they could travel unnoticed, it is idle.
 #
@@ -148,8 +156,7 @@ print(f"torch's DDP itself: {1e3 * ddp['100 Mb/s']:.0f} ms")
 #
 # Forward starts at 7, and the step ends at 10. A rank that computes for 6 s and sends for 6 s needs 10.
 #
-# DDP's forward pass stands behind a **barrier**: it begins when *all* gradients are there. It could do with less.
-# Layer 0 needs only its own new weights.
+# DDP's forward pass stands behind a **barrier**: it begins when *all* gradients are there.
 
 # %%
 barrier = dtlearn.predict.choice(
@@ -236,12 +243,14 @@ show(
     ),
     alt="Three groups of lanes for six layers. Priority alone: transfers 5 to 0 in order, then forward, 416 ms. With a credit "
     "of one layer: 5, 4, 2, 1, 0, 3; forward begins before the last transfer, 371 ms. With partitions of 200 KiB too: "
-    "layers interrupt each other, layer 0 leaves soonest, 344 ms. A dashed line at 296 ms: no order takes less.",
+    "layers interrupt each other, layer 0 leaves soonest, 344 ms. A dashed line just before its end, at 341 ms: no order "
+    "takes less.",
 )
 
 # %% [markdown]
 # The middle panel sends 5, 4, 2, 1, 0, 3. When layer 4 has arrived, 3 and 2 are ready, and 2 is nearer to the input.
-# The whole policy is two functions:
+# The last panel is within 1 % of the dashed line, below which no order can go (section 8). The whole policy is two
+# functions:
 
 # %%
 dtlearn.show_source(cs.SchedulingPolicy.may_launch)
@@ -264,7 +273,9 @@ dtlearn.show_source(cs.SchedulingPolicy.choose)
 # | just before layer i's forward pass | `register_forward_pre_hook` | wait for layer i's gradient, step layer i |
 # | before parameters are read or saved | none: a call | wait for all, step all |
 #
-# Nothing is stale: layer i computes with the weights of this step, exactly as with DDP.
+# Nothing is stale: layer i computes with the weights of this step, exactly as with DDP. But a learning-rate schedule that
+# moves on after backward changes the rate of a step that is still to be made. The wrapper of section 6 keeps the rates
+# that held when backward ended; with the page of section 5, call `synchronize()` first.
 
 # %% [markdown]
 # **Exercise 3.** A forward pass that waits layer by layer.
@@ -278,15 +289,19 @@ dtlearn.show_source(cs.SchedulingPolicy.choose)
 # ranks: on one of them backward is a little slower. If each chose for itself, two ranks could add layer 3 to layer 2.
 # Two ways out:
 #
-# - **Rank 0 decides** in each step, and tells the others with a small message for each partition. So does ByteScheduler
-#   for PyTorch (Peng et al., SOSP 2019).
-# - **A plan**: the order is fixed before training, from the times of the layers. So does TicTac (Hashemi et al., 2018,
-#   arXiv 1803.03288). No messages, and no reaction to what really happens.
+# - **Rank 0 decides** in each step. On the page it tells the others with a small message for each partition. In
+#   ByteScheduler for PyTorch (Peng et al., SOSP 2019) only rank 0 holds anything back; the others submit at once, and
+#   Horovod runs what all ranks have submitted.
+# - **A plan**: the order is fixed before training, from the times of the layers. TicTac (Hashemi et al., 2018, arXiv
+#   1803.03288) does it for the parameters that workers fetch from parameter servers. No messages, and no reaction to
+#   what really happens.
 #
 # Either way, a rank that is late holds up the partition whose turn it is.
 #
-# The page lets rank 0 decide. `send` runs in a thread of its own, since sending goes on while the rank computes.
-# Partitions are counted in elements here, and credit in partitions.
+# The page lets rank 0 decide. Sending goes on while the rank computes, so each step starts a thread, `send`, which ends
+# with the step's last partition. `ready[i]` says that this rank has layer i's gradient, and `works[i]` holds what has
+# left of it. `talk` is a group of its own, for behind gradients rank 0's messages would queue. Partitions are counted in
+# elements here, and credit in partitions.
 
 # %%
 from dtlearn.communication_scheduling import page_priority
@@ -294,11 +309,41 @@ from dtlearn.communication_scheduling import page_priority
 dtlearn.show_source(page_priority)
 
 # %% [markdown]
+# Does it reorder anything? Four layers whose transfers take longer than their backward passes. The sizes differ by an
+# element, so that a recorded call says whose it is:
+
+
+# %%
+def page_on_a_slow_link(times):
+    """On each rank: a step of the page, a layer in one, one in flight."""
+    model = cs.paced_model(times)
+    optimizers = [torch.optim.SGD(layer.parameters(), lr=0.1) for layer in model]
+    page = page_priority.PriorityScheduler(model, optimizers, size=2**20, credit=1)
+    model(torch.ones(1, 8)).mean().backward()
+    page.synchronize()
+
+
+four = cs.LayerTimes(
+    (0.02,) * 4, (0.04,) * 4, tuple(4 * (300 * 1024 + i) for i in range(4))
+)
+
+# %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
+record = dtlearn.run_ranks(
+    page_on_a_slow_link, 2, four, link=link, device="cpu", record=True
+).record
+sent = record.select(rank=0, op="all_reduce")
+print("became ready: [3, 2, 1, 0]")
+print("were sent:   ", [four.nbytes.index(call.nbytes) for call in sent])
+
+# %% [markdown]
+# While layer 3 was on its way, 2 and 1 became ready, and 1 went first. While 1 was, 0 became ready, and overtook 2.
+
+# %% [markdown]
 # ## 6. What does it gain, and where?
 #
 # The package's `PriorityDataParallel` adds credit in bytes, planned orders, streams for GPUs, tied and frozen parameters,
-# and errors. First: is it right? Three steps of Adam, beside DDP. `my_part` (in the folded cell) is a rank's part of a
-# batch of images.
+# and errors. First: is it right? Three steps of Adam, beside DDP. The folded cell has `fresh_model()`, the same model
+# each time, and `loss_of(model, number)`, the loss of this rank's part of a batch of images.
 
 # %% jupyter={"source_hidden": true}
 # %%ranks --setup
@@ -434,11 +479,11 @@ rank_table(
 )
 
 # %% [markdown]
-# On the slow link there is too little computation to hide the transfers behind. On the fast one DDP already hides all
-# but layer 0's, which nobody can hide: it is ready when backward ends, and forward begins with it. There is nothing to
-# gain. The simulator knows neither the thread that sends nor rank 0's messages: each piece costs a moment of both. So
-# with pieces of 10 KiB, for which the simulator says 412 ms, priority loses to DDP (Further, "How small should a
-# partition be?").
+# On the slow link there is too little computation to hide the transfers behind. On the fast one, by the arithmetic, DDP
+# already hides all but layer 0's, which nobody can hide: it is ready when backward ends, and forward begins with it.
+# There is nothing to gain; what is measured beyond that is the machine's, with DDP and with priority. The simulator knows
+# neither the thread that sends nor rank 0's messages: each piece costs a moment of both. So with pieces of 10 KiB, for
+# which the simulator says 412 ms, priority loses to DDP (Further, "How small should a partition be?").
 #
 # ## 7. How does it break?
 #
@@ -527,7 +572,7 @@ for scheduler in (PriorityScheduler, Hasty):
         print(f"{scheduler.__name__}: the ranks' copies are equal: {equal}")
 
 # %% [markdown]
-# No error, no hang, a loss that falls: each rank trains alone. Only a comparison of the copies shows it (chapter 3).
+# No error, no hang: each rank trains alone. Only a comparison of the copies shows it (chapter 3).
 #
 # ## 8. When is there nothing to gain?
 #
@@ -537,9 +582,14 @@ for scheduler in (PriorityScheduler, Hasty):
 # |---|---|
 # | at least, in any order | $\max(C, T)$: neither the rank nor the link can be quicker than busy all the time |
 # | at least, too | $B + t_0 + F$: layer 0's transfer $t_0$ is ready when backward ends, and forward begins with it |
+# | at least, too | $b + T + f$: nothing leaves before the last layer's backward, $b$, has ended; after the last transfer its layer and all behind it are left, at least the last one's forward, $f$ |
 # | FIFO, at most | $C + T$: if nothing overlapped |
 #
-# So the order can never gain more than a factor of 2, for $C + T \le 2 \max(C, T)$, and it gains most where C and T are
+# Between the last two stand the same sums for the transfers of layers 0 to k alone: none leaves before backward has
+# reached layer k, and then k and all behind it are left. The longest of them all is the dashed line. In section 1's model
+# that is $b + T + f$, 30 + 296 + 15 = 341 ms.
+#
+# The order can never gain more than a factor of 2, for $C + T \le 2 \max(C, T)$, and it gains most where C and T are
 # alike. With many equal layers, T = C, and a backward pass twice as long as forward, FIFO takes a third more than the
 # bound: the forward pass, behind which it hides nothing.
 #
@@ -578,7 +628,8 @@ for scheduler in (PriorityScheduler, Hasty):
 #
 # *Needs: section 3.* Small enough that an urgent layer waits briefly, large enough that latency does not count. The
 # **knee** is the size whose transfer takes as long as its latency; here 2.5 kB. Well above it lies the sweet spot:
-# below it every call pays latency, above it whoever is urgent waits for a large piece.
+# below it every call pays latency, above it whoever is urgent waits for a large piece. And a real call pays more than the
+# link's latency, so its own knee lies higher.
 
 # %%
 by_size = {200 * KiB: planned["100 Mb/s"]}
@@ -618,7 +669,7 @@ slider_panel(
     draw_policy,
     alt="Seconds of a step over the bytes of a partition, from 2 KiB to 600 KiB, on 100 Mb/s with one partition in flight. The "
     "curve of priority falls from 700 ms to its lowest point at 200 KiB, 344 ms, and rises a little towards whole layers, "
-    "371 ms. FIFO is a straight line at 416 ms, the bound one at 296 ms. Measured points lie above the curves, the farther "
+    "371 ms. FIFO is a straight line at 416 ms, the bound one at 341 ms. Measured points lie above the curves, the farther "
     "the smaller the pieces.",
     on=Slider(tuple(links), "100 Mb/s", "link"),
     partition=Slider((2, 5, 10, 20, 50, 100, 200, 300, 600), 200, "partition, KiB"),
@@ -627,8 +678,9 @@ slider_panel(
 
 # %% [markdown]
 # On real ranks small pieces cost more than the simulator says: each also takes a moment of Python's thread. Move the link
-# to 40 Mb/s and to 1 Gb/s: does the best size move, and how much does it matter there? ByteScheduler searches for size and
-# credit while it trains (by Bayesian optimization), since both depend on the link and on the model.
+# to 40 Mb/s and to 1 Gb/s: does the best size move, and how much does it matter there? Both size and credit depend on the
+# link and on the model, so ByteScheduler can search for them while it trains (by Bayesian optimization): for the credit by
+# default, for the size when it is told to, with all-reduce only.
 
 # %% [markdown]
 # **Exercise 4.** Partitions, and a credit of bytes.
@@ -718,15 +770,19 @@ print("worker 1 pushed:", fast, "\nworker 2 pushed:", slow)
 # | FSDP2, `set_modules_to_forward_prefetch` | with the layer one, or k, before |
 # | Megatron, `--overlap-param-gather` | when the bucket before it has been waited for |
 #
-# The credit is back, as memory: what is gathered early stays until it is used. Recorded from torch's own `fully_shard`:
+# The credit is back, as memory: what is gathered early stays until it is used. Recorded from torch's own `fully_shard`,
+# with layers of a quarter of the size. (On the CPU it gathers asynchronously only with a private switch, which
+# `run_fully_shard` throws for the second panel.)
 
 # %%
-quarter = cs.LayerTimes(
+quarter = cs.LayerTimes(  # the same times, a quarter of the bytes
     times.forward, times.backward, tuple(n // 4 for n in times.nbytes)
 )
 gathered = {ahead: cs.run_fully_shard(quarter, ahead, link) for ahead in (0, 1)}
 
 # %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
+took = {ahead: max(span.end for span in spans) for ahead, spans in gathered.items()}
+idle = {ahead: 1e3 * (took[ahead] - sum(times.forward)) for ahead in took}
 show(
     communication_lanes(
         {"no prefetch": gathered[0], "one layer ahead": gathered[1]},
@@ -735,8 +791,12 @@ show(
         label=f"rank 0 of 2, recorded from fully_shard; {link.label}; emulated layer times",
     ),
     alt="Two groups of two lanes. No prefetch: gather 0, layer 0, gather 1, layer 1, and so on, one after the other; the rank "
-    "computes nothing half of the time. One layer ahead: gather 1 runs while layer 0 computes, and so on; the forward pass "
-    "takes little more than its six layers.",
+    f"computes nothing for {idle[0]:.0f} of {1e3 * took[0]:.0f} ms. One layer ahead: gather 1 runs while layer 0 computes, and "
+    f"so on; the rank computes nothing for {idle[1]:.0f} of {1e3 * took[1]:.0f} ms, most of it before layer 0.",
+)
+print(
+    f"Layers compute for {1e3 * sum(times.forward):.0f} ms. The forward pass takes {1e3 * took[0]:.0f} ms without prefetch, "
+    f"and {1e3 * took[1]:.0f} ms one layer ahead."
 )
 
 # %% [markdown]
@@ -746,8 +806,9 @@ show(
 # ## Is there a formula for it?
 #
 # *Needs: section 2.* ByteScheduler is by Peng, Zhu, Chen, Bao, Yi, Lan, Wu and Guo (SOSP 2019), of ByteDance and the
-# University of Hong Kong; its code lies in the folder `bytescheduler` of bytedance/byteps. Some texts call it Microsoft's
-# pipeline-parallel scheduler, which changes the order of *layers* by
+# University of Hong Kong. Its code lies in bytedance/byteps, in the branch `bytescheduler` (a folder of that name there);
+# the main branch has its successor for push and pull, `byteps/torch/cross_barrier.py`. Some texts call ByteScheduler
+# Microsoft's pipeline-parallel scheduler, which changes the order of *layers* by
 #
 # $$s_{i+1} = \max(s_i + c_i,\; s_{i-1} + n_{i-1})$$
 #
@@ -782,14 +843,16 @@ for formula in (cs.starts_as_written, cs.starts):
 #
 # The cells of this chapter's world run on NCCL when there is a GPU for each rank; the emulated link stays on the CPU. On a
 # GPU the wrapper sends from a stream of its own, and its thread waits there until a transfer is over, since credit counts
-# what is in flight. Rank 0's messages go over gloo. With NVLink and large batches expect section 6's last row: nothing to
+# what is in flight. The page would not do there: with NCCL `work.wait()` does not hold the host, so its credit limits
+# nothing, and its thread sends from the default stream, where computation then waits for the transfer as well. Rank 0's
+# messages go over gloo. With NVLink and large batches expect section 6's last row: nothing to
 # gain. Measure first what there is to win: a step of DDP, less one inside `no_sync`, which sends nothing (chapter 3).
 # `dtlearn bench communication_scheduling` runs three links, emulated, on your machine. The wrapper has not been tried on
 # GPUs yet.
 #
 # ### Myths
 #
-# **"Priority sends fewer bytes."** Every byte of DDP's, and small messages more. It moves the wait to where the rank has
+# **"Priority sends fewer bytes."** Every byte of DDP's, and rank 0's small messages unless the order is planned. It moves the wait to where the rank has
 # something to compute.
 #
 # **"A higher priority overtakes what is on the wire."** Only what has not been launched.
@@ -799,7 +862,8 @@ for formula in (cs.starts_as_written, cs.starts):
 #
 # **"DDP hides communication, so nothing is left to schedule."** It hides it behind backward only.
 #
-# **"The smaller the partition, the better."** Below the knee the step is all latency.
+# **"The smaller the partition, the better."** Below the knee a step is all latency. And what counts is the knee of a whole
+# call, the thread's moment included: the chapter loses at 10 KiB, although the link's own knee is 2.5 kB.
 #
 # **"ByteScheduler is Microsoft's, and schedules layers of a pipeline."** It is by ByteDance and the University of Hong Kong,
 # and schedules communication for all-reduce and parameter servers.
