@@ -781,8 +781,12 @@ quarter = cs.LayerTimes(  # the same times, a quarter of the bytes
 gathered = {ahead: cs.run_fully_shard(quarter, ahead, link) for ahead in (0, 1)}
 
 # %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
-took = {ahead: max(span.end for span in spans) for ahead, spans in gathered.items()}
-idle = {ahead: 1e3 * (took[ahead] - sum(times.forward)) for ahead in took}
+took, idle, first = {}, {}, {}  # milliseconds, by layers ahead
+for ahead, spans in gathered.items():
+    layers = [span for span in spans if span.lane == "forward"]
+    took[ahead] = 1e3 * max(span.end for span in spans)
+    idle[ahead] = took[ahead] - 1e3 * sum(span.end - span.start for span in layers)
+    first[ahead] = 1e3 * min(span.start for span in layers)
 show(
     communication_lanes(
         {"no prefetch": gathered[0], "one layer ahead": gathered[1]},
@@ -791,12 +795,12 @@ show(
         label=f"rank 0 of 2, recorded from fully_shard; {link.label}; emulated layer times",
     ),
     alt="Two groups of two lanes. No prefetch: gather 0, layer 0, gather 1, layer 1, and so on, one after the other; the rank "
-    f"computes nothing for {idle[0]:.0f} of {1e3 * took[0]:.0f} ms. One layer ahead: gather 1 runs while layer 0 computes, and "
-    f"so on; the rank computes nothing for {idle[1]:.0f} of {1e3 * took[1]:.0f} ms, most of it before layer 0.",
+    f"computes nothing for {idle[0]:.0f} of {took[0]:.0f} ms. One layer ahead: gather 1 runs while layer 0 computes, and "
+    f"so on; the rank computes nothing for {idle[1]:.0f} of {took[1]:.0f} ms, {first[1]:.0f} of them before layer 0.",
 )
 print(
-    f"Layers compute for {1e3 * sum(times.forward):.0f} ms. The forward pass takes {1e3 * took[0]:.0f} ms without prefetch, "
-    f"and {1e3 * took[1]:.0f} ms one layer ahead."
+    f"Layers compute for {1e3 * sum(times.forward):.0f} ms. The forward pass takes {took[0]:.0f} ms without prefetch, and "
+    f"{took[1]:.0f} ms one layer ahead."
 )
 
 # %% [markdown]
