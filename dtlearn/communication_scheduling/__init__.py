@@ -14,7 +14,7 @@ from .prefetch import prefetch_lanes, recorded_lanes, run_fully_shard
 from .push_pull import PartitionServer, PriorityPushPull
 from .recurrence import starts, starts_as_written, too_early
 from .scheduler import EachDecides, PlannedOrder, RankZeroDecides, StepSender
-from .simulate import LaneSpan, LayerTimes, ScheduledStep, SentPartition, lower_bound, simulate_step
+from .simulate import LaneSpan, LayerTimes, ScheduledStep, SentPartition, busier_seconds, lower_bound, simulate_step
 from .wrapper import PriorityDataParallel
 
 __all__ = [
@@ -35,6 +35,7 @@ __all__ = [
     "SentPartition",
     "StepSender",
     "beside_simulator",
+    "busier_seconds",
     "lower_bound",
     "paced_model",
     "partitions_of",

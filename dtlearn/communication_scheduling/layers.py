@@ -10,10 +10,10 @@ import torch
 from torch import nn
 
 _REASON = (
-    "this gradient is on its way to the other ranks, and its parameters step as it arrives: it cannot be read, changed "
-    "or added to. So one backward pass is one step, and what needs all gradients before the first step cannot be had: "
-    "clipping by the global norm, GradScaler's check for inf, an optimizer over all parameters. Clip by value or per "
-    "layer, in a step_pre_hook of the wrapper's `optimizers`; train in bfloat16, which needs no scaler; or use "
+    "this gradient is on its way to the other ranks, and its layer steps in the next forward pass: it cannot be read, "
+    "changed or added to. So one backward pass is one step, and what needs all gradients before the first step cannot "
+    "be had: clipping by the global norm, GradScaler's check for inf, an optimizer over all parameters. Clip by value "
+    "or per layer, in a step_pre_hook of the wrapper's `optimizers`; train in bfloat16, which needs no scaler; or use "
     "DistributedDataParallel"
 )
 

@@ -123,12 +123,16 @@ class LayerwiseModule(nn.Module):
         me = weakref.ref(self)
         for part, numbers in self._waits.items():
             for handle in (
-                part.register_forward_pre_hook(_weakly(me, "_before_forward", numbers)),
-                part.register_forward_hook(_weakly(me, "_after_forward", numbers)),
+                part.register_forward_pre_hook(weakly(me, "_before_forward", numbers)),
+                part.register_forward_hook(weakly(me, "_after_forward", numbers)),
             ):
                 weakref.finalize(self, handle.remove)
-        handle = self.module.register_state_dict_pre_hook(_weakly(me, "_before_state_dict", []))
-        weakref.finalize(self, handle.remove)
+        before = weakly(me, "_before_state_dict", [])  # before it is loaded, too: a step that is due would change it
+        for handle in (
+            self.module.register_state_dict_pre_hook(before),
+            self.module.register_load_state_dict_pre_hook(before),
+        ):
+            weakref.finalize(self, handle.remove)
 
     def _enters(self, _: torch.Tensor) -> None:
         self._entered = self._entered or time.perf_counter()
@@ -214,7 +218,7 @@ class LayerwiseModule(nn.Module):
         self.synchronize()
 
 
-def _weakly(wrapper: weakref.ref[LayerwiseModule], name: str, numbers: list[int]) -> Callable[..., None]:
+def weakly(wrapper: weakref.ref[LayerwiseModule], name: str, numbers: list[int]) -> Callable[..., None]:
     """A hook that does not keep its wrapper alive: the model can be wrapped again when that is gone."""
 
     def hook(*_: Any) -> None:

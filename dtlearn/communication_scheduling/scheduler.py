@@ -3,10 +3,14 @@
 All ranks must launch the same partitions in the same order, and each knows only what its own backward pass has ready.
 Two ways to agree:
 
-- `RankZeroDecides`, as ByteScheduler for PyTorch does (bytedance/byteps, bytescheduler/pytorch/horovod.py): rank 0
-  chooses among what is ready there, and announces it; the others launch what is announced as soon as they have it.
-- `PlannedOrder`, as TicTac does (Hashemi et al., "TicTac: Accelerating Distributed Deep Learning with Communication
-  Scheduling", arXiv:1803.03288): the order is fixed before training, from the times of the layers; no messages.
+- `RankZeroDecides`: rank 0 chooses among what is ready there, and announces it; the others launch what is announced as
+  soon as they have it. In ByteScheduler for PyTorch the order is rank 0's, too (bytedance/byteps, branch
+  bytescheduler, pytorch/horovod.py): the other ranks submit at once (`_immediate`), rank 0 by priority and credit, and
+  Horovod's negotiation starts what all have submitted. Its successor in BytePS has servers:
+  byteps/torch/cross_barrier.py.
+- `PlannedOrder`: the order is fixed before training, from the times of the layers; no messages. TicTac plans so, for
+  another thing: the transfers of parameters from servers to workers (Hashemi et al., "TicTac: Accelerating Distributed
+  Deep Learning with Communication Scheduling", arXiv:1803.03288).
 
 Either way a rank that is slower than rank 0, or than the plan, holds up the partition whose turn it is, and with it
 what comes after. With push and pull nobody need agree: `EachDecides`.

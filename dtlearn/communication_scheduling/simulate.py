@@ -172,6 +172,38 @@ def play_sends(
     return sends
 
 
+def busier_seconds(times: LayerTimes, seconds: TransferSeconds) -> float:
+    """The work of the busier one, rank or link: max(C, T), all computation or all transfers, each layer in one.
+
+    No order takes less, and FIFO with a barrier at most C + T, so no order gains more than a factor of 2 over it.
+    `lower_bound` is nearer to what an order can reach.
+    """
+    return max(times.compute, sum(seconds(nbytes) for nbytes in times.nbytes if nbytes))
+
+
 def lower_bound(times: LayerTimes, seconds: TransferSeconds) -> float:
-    """What no order can go below: the longer one of all computation and all transfers, each layer in one."""
-    return max(times.compute, sum(seconds(nbytes) for nbytes in times.nbytes))
+    """What no order can go below, in partitions of any size.
+
+    Either the rank computes all the time, C seconds. Or the link holds it up, by the transfers of layers 0 to k, for
+    some k that sends something:
+
+        head        the backward passes of the last layer down to k: before they have ended none of these can leave
+        transfers   of layers 0 to k, one after the other
+        tail        the forward passes of k to the last layer: what arrives last belongs to one of the layers 0 to k,
+                    and that layer and those behind it are still to come
+
+    The longest of these sums counts. With k = 0 it is B + t_0 + F, all backward passes, the transfer of the first layer
+    and all forward passes; with k the last layer b_k + T + f_k, so that T alone is never reached. With partitions ever
+    smaller, a credit of one of them and no latency, priority comes as near to it as one likes: it is the bound of
+    Carlier (1982) for one machine with heads and tails, in which the layer with the longest tail is the most urgent.
+
+    Args:
+        times: of the layers.
+        seconds: what the transfer of so many bytes takes; in pieces it must not take less.
+    """
+    longest, transfers = times.compute, 0.0
+    for k, nbytes in enumerate(times.nbytes):
+        if nbytes:
+            transfers += seconds(nbytes)
+            longest = max(longest, sum(times.backward[k:]) + transfers + sum(times.forward[k:]))
+    return longest

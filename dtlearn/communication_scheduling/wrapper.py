@@ -5,7 +5,9 @@ Sources: as `policy.py` and `scheduler.py`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import contextlib
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -16,7 +18,7 @@ from torch.optim import Optimizer
 from dtlearn.sharing.wrapping import broadcast_module, require_same_model
 
 from .layers import ScheduledLayer
-from .layerwise import LayerwiseModule
+from .layerwise import LayerwiseModule, weakly
 from .policy import GradientPartition, SchedulingPolicy
 from .scheduler import Decider, PlannedOrder, RankZeroDecides
 
@@ -36,9 +38,13 @@ class PriorityDataParallel(LayerwiseModule):
     There is no barrier between steps: forward of layer i waits until layer i's gradient is there, steps its parameters,
     and goes on, while gradients of later layers are on their way. So one backward pass is one step, and nothing may
     need all gradients before it: clipping by the global norm and GradScaler are refused. Parameters are those of the
-    step only after `synchronize()` or the next forward pass; `state_dict()` waits for it. A rank that ends without that
-    leaves the others' transfers waiting. A parameter that no gradient
+    step only after `synchronize()` or the next forward pass; `state_dict()` and `load_state_dict()`, the optimizers'
+    too, make it first. A rank that ends without that leaves the others' transfers waiting. A parameter that no gradient
     came for takes part with zeros, and momentum moves it.
+
+    A step has the learning rate, and all else in `param_groups`, of its own backward pass: after `backward()` a
+    scheduler of the rate for each of `optimizers` steps as it would after `optimizer.step()`. The first time torch
+    warns that it should come later, as it saw no step; none of its rates is left out.
 
     **Communication** (P bytes of gradients in K partitions, N ranks):
         once: all-gather of 16 bytes; broadcast of parameters and buffers from rank 0, one call per dtype; two groups
@@ -86,15 +92,23 @@ class PriorityDataParallel(LayerwiseModule):
         else:
             self.decider = PlannedOrder(self._require_all(order))
         self.optimizers = [make_optimizer(layer.parameters) for layer in self.layers]  # one a layer, for its parameters
+        for optimizer in self.optimizers:
+            before = weakly(weakref.ref(self), "_before_state_dict", [])
+            optimizer.register_state_dict_pre_hook(before)
+            optimizer.register_load_state_dict_pre_hook(before)
+        self._options: dict[int, list[dict[str, Any]]] = {}  # by layer: those of the step that is due
         device = self.layers[0].flat.device
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
         self._written: dict[int, torch.cuda.Event] = {}  # by layer: its gradient is complete on the GPU
 
     def put(self, layer: ScheduledLayer, gradients: Sequence[torch.Tensor]) -> None:
         """Copy a layer's gradients, divided by the number of ranks: a sum could overflow in 16 bits."""
+        number = self.layers.index(layer)
+        # Until the layer makes this step, a scheduler may have changed the options for the next one.
+        self._options[number] = [_copied(group) for group in self.optimizers[number].param_groups]
         super().put(layer, [gradient / dist.get_world_size(self._group) for gradient in gradients])
         if self._stream is not None:
-            self._written[self.layers.index(layer)] = torch.cuda.current_stream(layer.flat.device).record_event()
+            self._written[number] = torch.cuda.current_stream(layer.flat.device).record_event()
 
     def launch(self, partition: GradientPartition) -> Any:
         """Begin the all-reduce of a partition."""
@@ -108,9 +122,11 @@ class PriorityDataParallel(LayerwiseModule):
 
     def use(self, layer: ScheduledLayer) -> None:
         """Step the parameters of a layer whose mean gradient is there."""
+        number = self.layers.index(layer)
         for parameter, gradient in zip(layer.parameters, layer.views(layer.flat), strict=True):
             parameter.grad = gradient if parameter.requires_grad else None  # it may be frozen by now
-        self.optimizers[self.layers.index(layer)].step()
+        with _with_options(self.optimizers[number], self._options[number]) as optimizer:
+            optimizer.step()
         for parameter in layer.parameters:
             parameter.grad = None
 
@@ -123,8 +139,32 @@ class PriorityDataParallel(LayerwiseModule):
         return order
 
 
+def _copied(group: dict[str, Any]) -> dict[str, Any]:
+    """A group's options; one that is a tensor is changed in place by schedulers."""
+    options = {name: value for name, value in group.items() if name != "params"}
+    return {name: value.clone() if isinstance(value, torch.Tensor) else value for name, value in options.items()}
+
+
+@contextlib.contextmanager
+def _with_options(optimizer: Optimizer, options: Sequence[dict[str, Any]]) -> Iterator[Optimizer]:
+    """An optimizer with the options of before. What its step changes in them stays: some count there."""
+    pairs = list(zip(optimizer.param_groups, options, strict=False))  # a group may have been added since
+    today = [{name: group[name] for name in own if name in group} for group, own in pairs]
+    for group, own in pairs:
+        group.update(own)
+    try:
+        yield optimizer
+    finally:
+        for (group, own), new in zip(pairs, today, strict=True):
+            group.update({name: value for name, value in new.items() if group[name] is own[name]})
+
+
 class _OnStream:
-    """A Work of a GPU whose `wait()` returns when the transfer is over, as credit needs it; torch's returns at once."""
+    """A Work of a GPU whose `wait()` returns when the transfer is over, as credit needs it.
+
+    torch's `Work.wait()` of NCCL returns at once: it makes the current stream wait, not the thread. The credit of
+    `page_priority` would limit nothing there.
+    """
 
     def __init__(self, work: Any, stream: torch.cuda.Stream) -> None:
         self.work, self.stream = work, stream

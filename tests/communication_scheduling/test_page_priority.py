@@ -1,6 +1,7 @@
-"""The page: to the last bit what the real wrapper computes; a sabotaged one is not."""
+"""The page: to the last bit what the real wrapper computes, and sent by priority and credit; a sabotaged one is not."""
 
 import threading
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -110,6 +111,62 @@ def both(optimizer, credit):
 def test_it_is_the_real_wrapper(optimizer, ranks, credit):
     for mine, theirs in run_ranks(both, ranks, optimizer, credit):
         assert all(torch.equal(mine[name], theirs[name]) for name in theirs)
+
+
+class HeldTransfer:
+    """In place of a Work: ends when it is told to, and knows whether somebody waits for it."""
+
+    def __init__(self):
+        self.asked, self.ended = threading.Event(), threading.Event()
+
+    def wait(self):
+        self.asked.set()
+        assert self.ended.wait(20)
+
+
+class WaitsForTheFirst(page.PriorityScheduler):
+    """Backward goes on when the first partition of the last layer has been launched."""
+
+    def __init__(self, *args):
+        super().__init__(*args)
+        self.launched, self.transfers, self.begun = [], [], threading.Semaphore(0)
+
+    def all_reduce(self, piece, **_):
+        storages = [flat.untyped_storage().data_ptr() for flat in self.flat]
+        self.launched.append((storages.index(piece.untyped_storage().data_ptr()), piece.storage_offset()))
+        self.transfers.append(HeldTransfer())
+        self.begun.release()
+        return self.transfers[-1]
+
+    def gradient_is_ready(self, i):
+        super().gradient_is_ready(i)
+        if self.ready[i].is_set() and i == len(self.layers) - 1:
+            assert self.begun.acquire(timeout=20)
+
+
+def held():
+    """The order of the sends of a step with a credit of 1, each held until the next one is due."""
+    chain = model()
+    layers = nn.ModuleList([layer for layer in chain if list(layer.parameters())])
+    own = WaitsForTheFirst(layers, [OPTIMIZERS["sgd"](layer.parameters()) for layer in layers], SIZE, 1)
+    inputs, targets = own_batches("mlp", 1)[0]
+    with patch.object(page.dist, "all_reduce", own.all_reduce):
+        nn.functional.cross_entropy(chain(inputs), targets).backward()
+        expected = sum(len(range(0, numel, SIZE)) for numel in own.numels)
+        for number in range(1, expected):
+            assert own.transfers[-1].asked.wait(20), "nobody waits before the next one is launched"
+            assert len(own.launched) == number
+            own.transfers[-1].ended.set()
+            assert own.begun.acquire(timeout=20)
+        own.transfers[-1].ended.set()
+        own.synchronize()
+    return own.launched, own.numels
+
+
+def test_priority_and_credit_are_obeyed():
+    ((launched, numels),) = run_ranks(held, 1, device="cpu")
+    in_order = [(i, start) for i, numel in enumerate(numels) for start in range(0, numel, SIZE)]
+    assert launched == [(2, 0), *(partition for partition in in_order if partition != (2, 0))]
 
 
 @pytest.mark.parametrize("name", SABOTAGES)

@@ -1,9 +1,11 @@
 """Prefetch: by hand; and `fully_shard`'s own gathers overlap with the layers before, or do not."""
 
 import itertools
+from types import SimpleNamespace
 
 import pytest
 
+from dtlearn.communication_scheduling import prefetch
 from dtlearn.communication_scheduling.prefetch import GATHERS, prefetch_lanes, recorded_lanes, run_fully_shard
 from dtlearn.communication_scheduling.simulate import FORWARD, LaneSpan, LayerTimes
 from dtlearn.runtime.link.link import Link
@@ -57,4 +59,12 @@ def test_fully_shard_prefetches_when_it_is_told_to(ahead):
 
 def test_a_record_of_something_else_is_refused():
     with pytest.raises(ValueError):
-        recorded_lanes(Record(2))
+        recorded_lanes(Record(2), "pass 0")
+
+
+def test_the_fastest_pass_is_the_one_that_is_returned(monkeypatch):
+    passes = [[LaneSpan(FORWARD, 0, 0.0, end), LaneSpan(GATHERS, 0, 0.0, 1.0)] for end in (5, 3, 4, 6, 7)]
+    of_names = dict(zip(prefetch._PASSES, passes, strict=True))
+    monkeypatch.setattr(prefetch, "run_ranks", lambda *_, **__: SimpleNamespace(record=of_names))
+    monkeypatch.setattr(prefetch, "recorded_lanes", lambda record, name: record[name])
+    assert run_fully_shard(LayerTimes((1.0,), (1.0,), (4,)), 1, Link(1e-4, 5e6)) == passes[1]

@@ -1,6 +1,7 @@
 """The sender: what it launches and when, who decides, and errors that reach the thread that trains."""
 
 import threading
+import time
 
 import pytest
 import torch.distributed as dist
@@ -83,6 +84,51 @@ def test_without_a_limit_all_that_is_ready_is_launched():
     for which in link.launched:
         link.end(*which)
     sender.wait(0)
+
+
+class Noted(threading.Event):
+    """A transfer that says when it ends, as the Works of a communicator do."""
+
+    def __init__(self):
+        super().__init__()
+        self.callbacks = []
+
+    def get_future(self):
+        return self
+
+    def add_done_callback(self, callback):
+        self.callbacks.append(callback)
+
+    def set(self):
+        for callback in self.callbacks:
+            callback(self)
+        super().set()
+
+
+def test_an_end_is_noted_while_the_sender_waits_for_the_next_gradient():
+    transfers, launched = [], threading.Semaphore(0)
+
+    def launch(_):
+        transfers.append(Noted())
+        return transfers[-1]
+
+    class Chooses(EachDecides):
+        def choose(self, sender):
+            launched.release()  # what was launched before has been noted by now
+            return super().choose(sender)
+
+    sender = StepSender(LAYERS[:2], SchedulingPolicy(), Chooses(), launch)
+    sender.ready(1)
+    for _ in range(3):
+        assert launched.acquire(timeout=20)
+    for transfer in transfers:
+        transfer.set()
+    over = time.perf_counter()
+    sender.ready(0)
+    for _ in range(1):
+        assert launched.acquire(timeout=20)
+    sender.wait(1)
+    assert sender.sends[0].end <= sender.sends[1].end <= over
 
 
 def test_a_layer_waits_for_its_own_gradient_alone():

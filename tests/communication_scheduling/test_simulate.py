@@ -1,11 +1,20 @@
 """The simulator: by hand, FIFO by its formula, the limits of credit, and no order below the bound."""
 
 import itertools
+from functools import partial
+from operator import add
+from random import Random
 
 import pytest
 
 from dtlearn.communication_scheduling.policy import DDP_LIKE, SchedulingPolicy
-from dtlearn.communication_scheduling.simulate import LaneSpan, LayerTimes, lower_bound, simulate_step
+from dtlearn.communication_scheduling.simulate import (
+    LaneSpan,
+    LayerTimes,
+    busier_seconds,
+    lower_bound,
+    simulate_step,
+)
 
 TIMES = LayerTimes((1.0, 1.0, 1.0), (2.0, 2.0, 2.0), (4, 4, 4))
 WHOLE_FIRST = SchedulingPolicy(credit_bytes=1)
@@ -76,7 +85,52 @@ def test_no_policy_is_below_the_bound(order, partition, credit):
 
 def test_a_transfer_that_costs_nothing_leaves_the_computation():
     assert simulate_step(TIMES, WHOLE_FIRST, lambda _: 0.0).makespan == TIMES.compute
-    assert lower_bound(TIMES, lambda _: 0.0) == TIMES.compute and lower_bound(TIMES, lambda n: 9.0 * n) == 108
+    assert lower_bound(TIMES, lambda _: 0.0) == busier_seconds(TIMES, lambda _: 0.0) == TIMES.compute
+
+
+def test_the_bound_by_hand():
+    # The rank alone: 9. The link, by layer 0: 6 + 4 + 3; by 0 and 1: 4 + 8 + 2; by all: 2 + 12 + 1.
+    assert lower_bound(TIMES, seconds) == 15 and busier_seconds(TIMES, seconds) == 12
+    assert lower_bound(LayerTimes((1, 5, 1), (1, 5, 1), (1, 8, 0)), seconds) == 6 + 9 + 6  # nothing of layer 2 is sent
+    assert lower_bound(LayerTimes((1, 9), (1, 9), (4, 1)), seconds) == 10 + 4 + 10  # layer 0 alone
+    frozen = LayerTimes((1, 2), (3, 4), (0, 0))
+    assert lower_bound(frozen, lambda n: n + 1.0) == busier_seconds(frozen, lambda n: n + 1.0) == frozen.compute
+
+
+def best_order(times, cost):
+    """The makespan of the best one of all orders of whole layers, each sent when it is its turn and it is there."""
+    sent = [i for i, nbytes in enumerate(times.nbytes) if nbytes]
+    ready = [sum(times.backward[i:]) for i in range(len(times.nbytes))]
+    found = []
+    for order in itertools.permutations(sent):
+        free, end = 0.0, times.compute
+        for i in order:
+            free = max(free, ready[i]) + cost(times.nbytes[i])
+            end = max(end, free + sum(times.forward[i:]))
+        found.append(end)
+    return min(found)
+
+
+def test_the_bound_is_below_every_order_and_equal_to_the_best_in_most_small_cases():
+    random, equal = Random(0), 0
+    for number in range(300):
+        fields = [tuple(random.randint(0, 6) for _ in range(4)) for _ in range(3)]
+        times, latency = LayerTimes(*fields), number % 3
+        cost = partial(add, latency)
+        bound, best = lower_bound(times, cost), best_order(times, cost)
+        simulated = simulate_step(times, WHOLE_FIRST, cost)
+        assert busier_seconds(times, cost) <= bound <= best <= simulated.makespan
+        equal += bound == best
+    assert equal > 150
+
+
+def test_priority_in_small_partitions_comes_to_the_bound():
+    random = Random(0)
+    for _ in range(100):
+        fields = [tuple(random.randint(0, 6) for _ in range(5)) for _ in range(3)]
+        times = LayerTimes(fields[0], fields[1], tuple(64 * n for n in fields[2]))
+        step = simulate_step(times, SchedulingPolicy("priority", 1, 1), lambda n: n / 64, itemsize=1)
+        assert 0 <= step.makespan - lower_bound(times, lambda n: n / 64) <= 1 / 64
 
 
 def test_latency_makes_small_partitions_lose():

@@ -1,7 +1,9 @@
 """The wrapper: DDP's parameters, the policy's order, ranks of unequal speed; what cannot be is refused; sabotage."""
 
+import copy
 import threading
 import time
+import warnings
 
 import pytest
 import torch
@@ -23,7 +25,7 @@ from tests.communication_scheduling.runs import (
     train,
     trained_by_ddp,
 )
-from tests.data_parallel.runs import seeded_by_rank
+from tests.data_parallel.runs import seeded_by_rank, torch_ddp
 from tests.devices import run_ranks
 
 
@@ -55,6 +57,86 @@ def test_it_is_ddp(device, ranks):
 
 def test_layers_may_have_different_dtypes(device):
     assert max(run_ranks(parity, 2, [("types", "momentum", "priority")], device=device)[0]) < 1e-6
+
+
+def of_two():
+    """How far a step of ranks 0 and 2 is from that with the mean of their gradients."""
+    group = dist.new_group([0, 2])
+    if dist.get_rank() == 1:
+        return 0.0
+    wrapped = PriorityDataParallel(Chain(), OPTIMIZERS["sgd"], POLICIES["priority"], group=group)
+    alone = copy.deepcopy(wrapped.module)
+    for model in (wrapped, alone):
+        for inputs, targets in own_batches("mlp", 1):
+            nn.functional.cross_entropy(model(inputs), targets).backward()
+    for parameter in alone.parameters():
+        dist.all_reduce(parameter.grad, group=group)
+        parameter.grad /= 2
+    OPTIMIZERS["sgd"](alone.parameters()).step()
+    wrapped.synchronize()
+    return distance(snapshot_parameters(wrapped.module), snapshot_parameters(alone))
+
+
+def test_a_group_has_the_mean_of_its_own_ranks():
+    assert max(run_ranks(of_two, 3, device="cpu")) < TOLERANCE
+
+
+def scheduled(constant):
+    """How far three steps with a decaying rate are from DDP's, each scheduler called after the backward pass."""
+    make = {
+        "a number": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9),
+        "a tensor": lambda p: torch.optim.Adam(p, lr=torch.tensor(0.01), foreach=False),
+    }[constant]
+    wrapped = PriorityDataParallel(seeded_by_rank(Chain), make, POLICIES["priority"])
+    theirs = torch_ddp(copy.deepcopy(wrapped.module))
+    stepper = make(theirs.parameters())
+    decays = [torch.optim.lr_scheduler.StepLR(o, 1, 0.1) for o in (stepper, *wrapped.optimizers)]
+    for inputs, targets in own_batches("mlp"):
+        stepper.zero_grad()
+        nn.functional.cross_entropy(wrapped(inputs), targets).backward()
+        nn.functional.cross_entropy(theirs(inputs), targets).backward()
+        stepper.step()
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Detected call of `lr_scheduler.step")  # the wrapper's step is due
+            for decay in decays:
+                decay.step()
+    wrapped.synchronize()
+    rates = {float(group["lr"]) for o in (stepper, *wrapped.optimizers) for group in o.param_groups}
+    return distance(snapshot_parameters(wrapped.module), snapshot_parameters(theirs.module)), rates
+
+
+@pytest.mark.parametrize("rate", ["a number", "a tensor"])
+def test_a_step_has_the_rate_of_its_backward_pass(rate):
+    for difference, rates in run_ranks(scheduled, 2, rate, device="cpu"):
+        assert difference < TOLERANCE and len(rates) == 1
+
+
+def saved_and_loaded():
+    wrapped = train("mlp", "momentum", steps=1)
+    before = [len(optimizer.state) for optimizer in wrapped.optimizers]
+    saved = [optimizer.state_dict() for optimizer in wrapped.optimizers]
+    made = [len(state["state"]) for state in saved]
+    weights = {name: torch.zeros_like(value) for name, value in wrapped.state_dict().items()}
+    inputs, targets = own_batches("mlp", 1)[0]
+    nn.functional.cross_entropy(wrapped(inputs), targets).backward()
+    for optimizer, state in zip(wrapped.optimizers, saved, strict=True):
+        optimizer.load_state_dict(state)
+    again = [optimizer.state_dict() for optimizer in wrapped.optimizers]
+    nn.functional.cross_entropy(wrapped(inputs), targets).backward()
+    wrapped.load_state_dict(weights)
+    wrapped.synchronize()
+    of_loaded = [
+        (mine["momentum_buffer"] - other["momentum_buffer"]).abs().max().item()
+        for one, two in zip(again, saved, strict=True)
+        for mine, other in zip(one["state"].values(), two["state"].values(), strict=True)
+    ]
+    return before, made, max(of_loaded), max(p.abs().max().item() for p in wrapped.parameters())
+
+
+def test_the_step_that_is_due_is_made_before_states_are_saved_or_loaded():
+    for before, made, changed, largest in run_ranks(saved_and_loaded, 2, device="cpu"):
+        assert before == [0, 0, 0] and made == [2, 2, 2]
+        assert changed == 0 and largest == 0
 
 
 def planned():

@@ -105,14 +105,15 @@ def _draw_lanes(ax: Axes, spans: Sequence[LaneSpan], names: Sequence[str], num_l
             width, color = span.end - span.start, layer_color(span.layer, num_layers)
             edge = 0.7 if width > 0.003 * right else 0.0
             ax.add_artist(Rectangle((span.start, row - _BAR / 2), width, _BAR, fc=color, ec="white", lw=edge))
-        for layer, together in itertools.groupby(own, key=lambda span: span.layer):  # its partitions: one number
-            parts = list(together)
-            middle = parts[len(parts) // 2]  # where the number stands, unless it has more room in all of them
-            for begin, end in ((middle.start, middle.end), (parts[0].start, parts[-1].end)):
-                if (end - begin) / right * _AXES_INCHES > len(str(layer)) * _INCHES_PER_CHARACTER:
+        for layer, together in itertools.groupby(own, key=lambda span: span.layer):
+            partitions = [(span.start, span.end) for span in together]
+            needed = len(str(layer)) * _INCHES_PER_CHARACTER / _AXES_INCHES * right
+            # A number in each; where all are too narrow, one for all of them.
+            wide = [(begin, end) for begin, end in partitions if end - begin > needed]
+            for begin, end in wide or [(partitions[0][0], partitions[-1][1])]:
+                if end - begin > needed:
                     at, ink = ((begin + end) / 2, row), _ink_on(layer_color(layer, num_layers))
                     ax.text(*at, str(layer), ha="center", va="center_baseline", size=8, color=ink)
-                    break
     ax.set_xlim(0, right)
     ax.set_ylim(len(names) - 0.5, -0.5)
     ax.set_yticks(

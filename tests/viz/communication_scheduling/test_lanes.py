@@ -24,8 +24,8 @@ def test_lanes_numbers_and_words():
     fig = communication_lanes({"FIFO": SPANS, "other": WAITS_LONGER}, bound=4.0)
     first, second = fig.axes
     assert [label.get_text() for label in first.get_yticklabels()] == ["backward", "transfers", "next forward"]
-    # The two partitions of layer 0 have one number.
-    assert [text.get_text() for text in first.texts] == ["1", "0", "1", "0", "0", "1"]
+    # Each of the two partitions of layer 0 has its number.
+    assert [text.get_text() for text in first.texts] == ["1", "0", "1", "0", "0", "0", "1"]
     assert first.get_title("left") == "FIFO: 5 s, of which the rank waits 1 s"
     assert second.get_title("left") == "other: 5.5 s, of which the rank waits 1.5 s"
     hatched = [p for p in first.get_children() if p.get_gid() == "waits"]
@@ -33,6 +33,12 @@ def test_lanes_numbers_and_words():
     assert [round(p.get_y() + p.get_height() / 2) for p in hatched] == [2]  # in the lane that it holds up
     assert [len(ax.lines) for ax in fig.axes] == [1, 1]
     assert first.get_xlim() == second.get_xlim()
+
+
+def test_partitions_too_narrow_for_a_number_have_one_together():
+    narrow = [LaneSpan("transfers", 0, n / 100, (n + 1) / 100) for n in range(10)]
+    (ax,) = communication_lanes({"one": [*narrow, LaneSpan("forward", 0, 0.1, 1.0)]}).axes
+    assert [(text.get_text(), text.get_position()) for text in ax.texts] == [("0", (0.05, 0)), ("0", (0.55, 1))]
 
 
 def test_the_first_layer_is_the_darkest():
