@@ -36,6 +36,12 @@ CASES: dict[str, dict[str, Any]] = {
         "transfer": [2.0, 2.0, 0.0, 3.0],
         "forward": [2.0, 1.0, 2.0, 1.0],
     },
+    "layer 0 has nothing to send": {
+        "says": "forward begins when backward has ended, although nothing is sent any more; times may have fractions",
+        "backward": [2.25, 1.0, 1.5],
+        "transfer": [0.0, 0.5, 1.0],
+        "forward": [1.0, 0.5, 1.0],
+    },
 }
 LAYERS, READY = "reversed(range(len(backward)))", "ready += backward[layer]"
 FREE, RETURN = "free = max(ready, free) + transfer[layer]", "return free + sum(forward)"
@@ -66,6 +72,9 @@ EDITS = (
          "longer", {FREE: "free += transfer[layer]", RETURN: "return max(ready + sum(forward), free)"}),
     Edit("of a layer that has nothing to send the backward pass is left out: it is computed nevertheless",
          {READY: "ready += backward[layer] if transfer[layer] else 0"}),
+    Edit("forward begins when the last transfer has ended, while backward still computes layers with nothing to send",
+         {FREE: "free = max(ready, free) + transfer[layer] if transfer[layer] else free"}),
+    Edit("seconds are rounded to whole ones: they may have fractions", {RETURN: "return round(free + sum(forward))"}),
     Edit("a transfer of 0 seconds ends the sending: the layers below it have gradients to send as well",
          {FREE: "free = max(ready, free) + transfer[layer] * all(transfer[layer:])"}),
 )  # fmt: skip
@@ -76,7 +85,7 @@ def inputs(case: Case) -> Given:
 
 
 def on_rank(answer: Any, backward: Any, transfer: Any, forward: Any) -> Any:
-    return answer(list(backward), list(transfer), list(forward))
+    return answer(backward, transfer, forward)
 
 
 def expected(case: Case, given: Given) -> list[float]:
