@@ -12,7 +12,8 @@ from dtlearn.runtime.record.record import Record
 
 from . import MAY_HELP
 
-# Of each case: arguments; a partition has 4 bytes, and a byte takes half a second, if it does not say otherwise.
+# Of each case: the arguments; `USUAL` has those that it does not name.
+USUAL = {"seconds_per_byte": 0.5, "partition": 4}
 CASES: dict[str, dict[str, Any]] = {
     "one part at a time": {"ready": [3.5, 3.0, 0.0], "nbytes": [8, 8, 12], "credit": 1},
     "a last part that is smaller": {
@@ -20,6 +21,21 @@ CASES: dict[str, dict[str, Any]] = {
         "ready": [5.5, 2.25, 0.0],
         "nbytes": [5, 9, 6],
         "credit": 1,
+    },
+    "another partition, another link": {
+        "says": "a part has as many bytes as partition says, and a byte takes as long as seconds_per_byte says",
+        "ready": [3.0, 1.0],
+        "nbytes": [4, 5],
+        "seconds_per_byte": 1.0,
+        "partition": 3,
+        "credit": 2,
+    },
+    "layers that are smaller than a part": {
+        "says": "a layer that is smaller than a part is one part, which takes so much less time",
+        "ready": [1.5, 4.0, 3.0],
+        "nbytes": [1, 2, 1],
+        "seconds_per_byte": 1.0,
+        "credit": 2,
     },
     "ready at the moment when a transfer ends": {
         "says": "a gradient that becomes ready at the moment when a transfer ends is ready",
@@ -39,6 +55,24 @@ CASES: dict[str, dict[str, Any]] = {
         "ready": [5.0, 3.0, 0.0],
         "nbytes": [4, 12, 20],
         "credit": 8,
+    },
+    "small parts in flight": {
+        "says": "the credit is a number of bytes: a smaller part in flight counts with the bytes that it has",
+        "ready": [0.5, 0.25, 0.25],
+        "nbytes": [1, 5, 1],
+        "credit": 8,
+    },
+    "credit is left": {
+        "says": "while credit is left, what becomes ready is launched at that moment, not when a transfer ends",
+        "ready": [2.5, 0.75, 1.25],
+        "nbytes": [2, 4, 2],
+        "credit": 7,
+    },
+    "a part of which half is sent": {
+        "says": "a part is in flight with all its bytes until its transfer has ended",
+        "ready": [2.25, 0.5, 1.5],
+        "nbytes": [1, 4, 1],
+        "credit": 4,
     },
     "the link waits for gradients": {
         "says": "when nothing is ready the link waits for the next gradient, and goes on from that time",
@@ -96,6 +130,22 @@ EDITS = (
     Edit("the link is taken for busy from 0 on: after a pause it goes on when the next part is launched",
          {FREE: "free = free + size"}),
     Edit("a part takes one second for each byte: it takes seconds_per_byte", {"size * seconds_per_byte": "size"}),
+    Edit("a byte takes half a second, whatever the link is: it takes seconds_per_byte",
+         {"size * seconds_per_byte": "size * 0.5"}),
+    Edit("a part has 4 bytes, whatever partition says",
+         {SIZE: "min(4, n - part * 4)", PARTS: "-(-n // 4)"}),
+    Edit("a layer that is smaller than a part is missing: it is one part",
+         {PARTS: "n >= partition and -(-n // partition)"}),
+    Edit("a layer that is smaller than a part takes as long as a whole part",
+         {SIZE: "min(partition, max(n, partition) - part * partition)"}),
+    Edit("in flight a smaller part counts as a whole one: the credit is a number of bytes",
+         {HELD: "partition * len(in_flight) >= credit"}),
+    Edit("a part is launched only when a transfer ends, once the link is busy: it is launched when it is ready, if "
+         "credit is left",
+         {NOW: NOW.replace("now = max(now, ", "first = (") + "\n        now = in_flight.pop(0)[0] if in_flight and first > "
+               "now else max(now, first)\n        if first > now:\n            continue"}),
+    Edit("the bytes that are sent already are no longer counted as in flight: a part is, until its transfer has ended",
+         {HELD: "free - now >= credit * seconds_per_byte"}),
     Edit("a gradient that becomes ready when a transfer ends is left out at this moment: it is ready (<=, not <)",
          {TAKE: "there = [one for one in sizes if ready[one[0]] <= now]\n        "
                 "chosen = min([one for one in there if ready[one[0]] < now] or there)"}),
@@ -106,9 +156,9 @@ EDITS = (
 
 
 def inputs(case: Case) -> Given:
-    p = case.params
-    same = {"seconds_per_byte": 0.5, "partition": 4}
-    return [{"ready": p["ready"], "nbytes": p["nbytes"], **same, "credit": p["credit"]}] * case.world_size
+    p = USUAL | case.params
+    names = ("ready", "nbytes", "seconds_per_byte", "partition", "credit")
+    return [{name: p[name] for name in names}] * case.world_size
 
 
 def on_rank(answer: Any, **arguments: Any) -> Any:
