@@ -125,7 +125,7 @@ class PriorityDataParallel(LayerwiseModule):
         number = self.layers.index(layer)
         for parameter, gradient in zip(layer.parameters, layer.views(layer.flat), strict=True):
             parameter.grad = gradient if parameter.requires_grad else None  # it may be frozen by now
-        with _with_options(self.optimizers[number], self._options[number]) as optimizer:
+        with with_options(self.optimizers[number], self._options[number]) as optimizer:
             optimizer.step()
         for parameter in layer.parameters:
             parameter.grad = None
@@ -146,7 +146,7 @@ def _copied(group: dict[str, Any]) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def _with_options(optimizer: Optimizer, options: Sequence[dict[str, Any]]) -> Iterator[Optimizer]:
+def with_options(optimizer: Optimizer, options: Sequence[dict[str, Any]]) -> Iterator[Optimizer]:
     """An optimizer with the options of before. What its step changes in them stays: some count there."""
     pairs = list(zip(optimizer.param_groups, options, strict=False))  # a group may have been added since
     today = [{name: group[name] for name in own if name in group} for group, own in pairs]

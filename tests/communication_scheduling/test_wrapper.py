@@ -12,7 +12,7 @@ from torch import nn
 
 import dtlearn
 from dtlearn.communication_scheduling.policy import SchedulingPolicy, partitions_of
-from dtlearn.communication_scheduling.wrapper import PriorityDataParallel
+from dtlearn.communication_scheduling.wrapper import PriorityDataParallel, with_options
 from dtlearn.models import snapshot_parameters
 from dtlearn.runtime.errors import RankError
 from tests.communication_scheduling.runs import (
@@ -247,3 +247,13 @@ def wrong_order():
 
 def test_an_order_of_another_model_is_refused():
     run_ranks(wrong_order, 1, device="cpu")
+
+
+def test_what_a_step_changes_in_its_options_stays():
+    optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(2))], lr=0.5)
+    (group,) = optimizer.param_groups
+    group["steps"], before = 1, [{"lr": 0.1, "momentum": 0.9, "steps": 1}]
+    with with_options(optimizer, before):
+        assert (group["lr"], group["momentum"]) == (0.1, 0.9)
+        group["steps"] += 1
+    assert (group["lr"], group["momentum"], group["steps"]) == (0.5, 0, 2)
