@@ -1,6 +1,5 @@
 """The wrapper: DDP's parameters, the policy's order, ranks of unequal speed; what cannot be is refused; sabotage."""
 
-import copy
 import threading
 import time
 import warnings
@@ -65,7 +64,8 @@ def of_two():
     if dist.get_rank() == 1:
         return 0.0
     wrapped = PriorityDataParallel(Chain(), OPTIMIZERS["sgd"], POLICIES["priority"], group=group)
-    alone = copy.deepcopy(wrapped.module)
+    alone = Chain()
+    alone.load_state_dict(wrapped.module.state_dict())
     for model in (wrapped, alone):
         for inputs, targets in own_batches("mlp", 1):
             nn.functional.cross_entropy(model(inputs), targets).backward()
@@ -88,7 +88,7 @@ def scheduled(constant):
         "a tensor": lambda p: torch.optim.Adam(p, lr=torch.tensor(0.01), foreach=False),
     }[constant]
     wrapped = PriorityDataParallel(seeded_by_rank(Chain), make, POLICIES["priority"])
-    theirs = torch_ddp(copy.deepcopy(wrapped.module))
+    theirs = torch_ddp(seeded_by_rank(Chain))  # no copy of the module: it would have the wrapper's hooks
     stepper = make(theirs.parameters())
     decays = [torch.optim.lr_scheduler.StepLR(o, 1, 0.1) for o in (stepper, *wrapped.optimizers)]
     for inputs, targets in own_batches("mlp"):
