@@ -22,21 +22,6 @@ CASES: dict[str, dict[str, Any]] = {
         "nbytes": [5, 9, 6],
         "credit": 1,
     },
-    "another partition, another link": {
-        "says": "a part has as many bytes as partition says, and a byte takes as long as seconds_per_byte says",
-        "ready": [3.0, 1.0],
-        "nbytes": [4, 5],
-        "seconds_per_byte": 1.0,
-        "partition": 3,
-        "credit": 2,
-    },
-    "layers that are smaller than a part": {
-        "says": "a layer that is smaller than a part is one part, which takes so much less time",
-        "ready": [1.5, 4.0, 3.0],
-        "nbytes": [1, 2, 1],
-        "seconds_per_byte": 1.0,
-        "credit": 2,
-    },
     "ready at the moment when a transfer ends": {
         "says": "a gradient that becomes ready at the moment when a transfer ends is ready",
         "ready": [4.0, 2.0, 0.0],
@@ -56,29 +41,44 @@ CASES: dict[str, dict[str, Any]] = {
         "nbytes": [4, 12, 20],
         "credit": 8,
     },
-    "small parts in flight": {
-        "says": "the credit is a number of bytes: a smaller part in flight counts with the bytes that it has",
-        "ready": [0.5, 0.25, 0.25],
-        "nbytes": [1, 5, 1],
-        "credit": 8,
-    },
-    "credit is left": {
-        "says": "while credit is left, what becomes ready is launched at that moment, not when a transfer ends",
-        "ready": [2.5, 0.75, 1.25],
-        "nbytes": [2, 4, 2],
-        "credit": 7,
-    },
-    "a part of which half is sent": {
-        "says": "a part is in flight with all its bytes until its transfer has ended",
-        "ready": [2.25, 0.5, 1.5],
-        "nbytes": [1, 4, 1],
-        "credit": 4,
-    },
     "the link waits for gradients": {
         "says": "when nothing is ready the link waits for the next gradient, and goes on from that time",
         "ready": [11.0, 9.0, 0.0],
         "nbytes": [4, 16, 8],
         "credit": 5,
+    },
+    "another partition, another link": {
+        "says": "a part has as many bytes as partition says, and a byte takes as long as seconds_per_byte says",
+        "ready": [2.0, 0.0],
+        "nbytes": [4, 5],
+        "seconds_per_byte": 1.0,
+        "partition": 3,
+        "credit": 2,
+    },
+    "layers that are smaller than a part": {
+        "says": "a layer that is smaller than a part is one part, which takes so much less time",
+        "ready": [0.0, 2.5, 1.5],
+        "nbytes": [1, 2, 1],
+        "seconds_per_byte": 1.0,
+        "credit": 2,
+    },
+    "small parts in flight": {
+        "says": "the credit is a number of bytes: a smaller part in flight counts with the bytes that it has",
+        "ready": [0.25, 0.0, 0.0],
+        "nbytes": [1, 5, 1],
+        "credit": 8,
+    },
+    "credit is left": {
+        "says": "while credit is left, what becomes ready is launched at that moment, not when a transfer ends",
+        "ready": [1.75, 0.0, 0.5],
+        "nbytes": [2, 4, 2],
+        "credit": 7,
+    },
+    "a part of which half is sent": {
+        "says": "a part is in flight with all its bytes until its transfer has ended",
+        "ready": [1.75, 0.0, 1.0],
+        "nbytes": [1, 4, 1],
+        "credit": 4,
     },
     "no limit": {
         "says": "with credit math.inf every part is launched as soon as it is ready, in any order of the layers",
@@ -142,8 +142,8 @@ EDITS = (
          {HELD: "partition * len(in_flight) >= credit"}),
     Edit("a part is launched only when a transfer ends, once the link is busy: it is launched when it is ready, if "
          "credit is left",
-         {NOW: NOW.replace("now = max(now, ", "first = (") + "\n        now = in_flight.pop(0)[0] if in_flight and first > "
-               "now else max(now, first)\n        if first > now:\n            continue"}),
+         {NOW: NOW.replace("now = max(now, ", "first = (") + "\n        now = in_flight.pop(0)[0] if in_flight and "
+               "first > now else max(now, first)\n        if first > now:\n            continue"}),
     Edit("the bytes that are sent already are no longer counted as in flight: a part is, until its transfer has ended",
          {HELD: "free - now >= credit * seconds_per_byte"}),
     Edit("a gradient that becomes ready when a transfer ends is left out at this moment: it is ready (<=, not <)",
