@@ -332,7 +332,7 @@ four = cs.LayerTimes(
 record = dtlearn.run_ranks(
     page_on_a_slow_link, 2, four, link=link, device="cpu", record=True
 ).record
-sent = record.select(rank=0, op="all_reduce")[-4:]  # the second step's
+sent = record.select(rank=0, op="all_reduce").events[-4:]  # the second step's
 print("became ready: [3, 2, 1, 0]")
 print("were sent:   ", [four.nbytes.index(call.nbytes) for call in sent])
 
