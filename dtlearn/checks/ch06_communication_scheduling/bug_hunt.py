@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -13,13 +15,15 @@ from dtlearn.runtime.record.record import Record
 from ..sent import no_silent_rank, no_stores
 from . import MAY_HELP
 
-# Of each case: `part`, elements; a layer has 6. `order`, in which forward calls the layers on odd ranks, if not as on
-# even ones; without it the layers are a chain. `look`, at which losses.
+# Of each case: `part`, elements; `widths`, of the input and of each layer, if a layer does not have 6 elements;
+# `order`, in which forward calls the layers on odd ranks, if not as on even ones; without it the layers are a chain;
+# `look`, at which losses.
 CASES: dict[str, dict[str, Any]] = {
     "a part for each layer": {"part": 6},
     "several parts for each layer": {
         "says": "a layer makes one step for each batch, when all parts of its gradient are there",
         "part": 4,
+        "widths": [2, 3, 2, 2],
     },
     "branches in another order on each rank": {
         "says": "all ranks start the all-reduces of the layers in one order, in whatever order their own gradients "
@@ -79,6 +83,8 @@ BY_READINESS = {
     }),
 }  # fmt: skip
 UNUSED = {"if i not in parts:": "if i not in parts or not torch.is_grad_enabled():"}
+END = "    return trained, evaluated\n    # END"
+LAST = f"    for i in range(len(layers)):  # the last step\n        before_forward(i)\n{END}"
 EDITS = (
     Edit("a layer makes a step for each part of its gradient, with what has arrived so far: it makes one step, when "
          "all parts are there", EACH),
@@ -89,6 +95,9 @@ EDITS = (
          "numbers", BY_READINESS),
     Edit("the loss on held_out is that of the parameters from before the step: does an evaluation wait and step, as "
          "every forward pass has to?", UNUSED),
+    Edit("the step after the last batch is not made: no training pass follows that would make it. Does an evaluation "
+         "wait and step, as every forward pass has to?",
+         {**UNUSED, LAST: f"    [work.wait() for i in parts for work, _ in parts[i]]\n{END}"}),
     Edit("of a gradient in several parts only the first part is used",
          of(LOOP, {"] = piece\n": "] = piece * (start == 0)\n"})),
     Edit("of a gradient in several parts only the last part is used",
@@ -103,7 +112,8 @@ EDITS = (
 
 def inputs(case: Case) -> Given:
     g, p, given = case.generator(), case.params, []
-    layers = [[0.7 * torch.randn(2, 2, generator=g), torch.randn(2, generator=g)] for _ in range(3)]
+    shapes = pairwise(p.get("widths", [2, 2, 2, 2]))
+    layers = [[0.7 * torch.randn(b, a, generator=g), torch.randn(b, generator=g)] for a, b in shapes]
     for rank in range(case.world_size):
         pairs = [[torch.randn(4, 2, generator=g) + 0.3 * rank, torch.randn(4, 2, generator=g)] for _ in range(4)]
         own = {"chained": "order" not in p, "order": p.get("order", [0, 1, 2]) if rank % 2 else [0, 1, 2]}
@@ -115,7 +125,7 @@ def inputs(case: Case) -> Given:
 def on_rank(
     answer: Any, layers: Any, chained: bool, order: Any, batches: Any, held_out: Any, lr: float, part: int, look: str
 ) -> Any:
-    modules = [torch.nn.Linear(2, 2) for _ in layers]
+    modules = [torch.nn.Linear(*reversed(weight.shape)) for weight, _ in layers]
     for module, (weight, bias) in zip(modules, layers, strict=True):
         module.load_state_dict({"weight": weight.clone(), "bias": bias.clone()})
 
@@ -127,10 +137,9 @@ def on_rank(
         return x if chained else outputs[0] + 2 * outputs[1] - outputs[2]
 
     trained, evaluated = answer(modules, forward, [tuple(b) for b in batches], tuple(held_out), lr=lr, part=part)
-    if look == "batches":
-        return {"losses of the batches": trained}
-    parameters = [[p.detach() for p in module.parameters()] for module in modules]
-    return {"losses of the batches": trained, "losses on held_out": evaluated, "parameters": parameters}
+    both = {"losses of the batches": trained, "losses on held_out": evaluated}
+    facts = both if look == "both" else {"losses of the batches": trained}
+    return {**facts, "parameters": [[p.detach() for p in module.parameters()] for module in modules]}
 
 
 def predicted(leaves: list[list[torch.Tensor]], x: torch.Tensor, chained: bool) -> torch.Tensor:
@@ -157,20 +166,20 @@ def expected(case: Case, given: Given) -> list[dict[str, Any]]:
         trained.append([loss.item() for loss in own])
         evaluated.append([loss.item() for loss in losses([one["held_out"] for one in given])])
     results: list[dict[str, Any]] = [{"losses of the batches": list(own)} for own in zip(*trained, strict=True)]
-    if first["look"] == "both":
-        parameters = [[p.detach().float() for p in layer] for layer in leaves]
-        for result, after in zip(results, zip(*evaluated, strict=True), strict=True):
-            result |= {"losses on held_out": list(after), "parameters": parameters}
+    parameters = [[p.detach().float() for p in layer] for layer in leaves]
+    for result, after in zip(results, zip(*evaluated, strict=True), strict=True):
+        if first["look"] == "both":
+            result["losses on held_out"] = list(after)
+        result["parameters"] = parameters
     return results
 
 
 def small_parts(case: Case, given: Given, record: Record) -> Finding | None:
     """A rule: no all-reduce has more elements than a part."""
     for event in record:
-        if event.nbytes > 4 * given[0]["part"]:
-            text = (
-                f"line {event.line} of rank {event.rank}: {event.op} of {event.nbytes // 4} elements, and a part has "
-            )
+        elements = math.prod(event.shape or ())
+        if event.shape is not None and elements > given[0]["part"]:
+            text = f"line {event.line} of rank {event.rank}: {event.op} of {elements} elements, and a part has "
             return Finding("DTL-RULE-BYTES", f"{text}{given[0]['part']} at most", event.rank, event.line or None)
     return None
 

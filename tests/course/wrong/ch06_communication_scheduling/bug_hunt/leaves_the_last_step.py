@@ -1,5 +1,5 @@
-# expect: DTL-DIFFICULTY
-# says: a forward pass that trains nothing also has to use
+# expect: DTL-MISTAKE
+# says: the step after the last batch is not made
 
 import torch
 import torch.distributed as dist
