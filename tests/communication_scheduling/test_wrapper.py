@@ -1,5 +1,6 @@
 """The wrapper: DDP's parameters, the policy's order, ranks of unequal speed; what cannot be is refused; sabotage."""
 
+import copy
 import threading
 import time
 import warnings
@@ -114,14 +115,14 @@ def test_a_step_has_the_rate_of_its_backward_pass(rate):
 def saved_and_loaded():
     wrapped = train("mlp", "momentum", steps=1)
     before = [len(optimizer.state) for optimizer in wrapped.optimizers]
-    saved = [optimizer.state_dict() for optimizer in wrapped.optimizers]
+    saved = copy.deepcopy([optimizer.state_dict() for optimizer in wrapped.optimizers])
     made = [len(state["state"]) for state in saved]
     weights = {name: torch.zeros_like(value) for name, value in wrapped.state_dict().items()}
     inputs, targets = own_batches("mlp", 1)[0]
     nn.functional.cross_entropy(wrapped(inputs), targets).backward()
     for optimizer, state in zip(wrapped.optimizers, saved, strict=True):
-        optimizer.load_state_dict(state)
-    again = [optimizer.state_dict() for optimizer in wrapped.optimizers]
+        optimizer.load_state_dict(copy.deepcopy(state))
+    again = copy.deepcopy([optimizer.state_dict() for optimizer in wrapped.optimizers])
     nn.functional.cross_entropy(wrapped(inputs), targets).backward()
     wrapped.load_state_dict(weights)
     wrapped.synchronize()
