@@ -13,7 +13,7 @@ from dtlearn.runtime.record.record import Record
 from . import MAY_HELP
 
 # Of each case: the arguments; `USUAL` has those that it does not name.
-USUAL = {"seconds_per_byte": 0.5, "partition": 4}
+USUAL: dict[str, Any] = {"seconds_per_byte": 0.5, "partition": 4}
 CASES: dict[str, dict[str, Any]] = {
     "one part at a time": {"ready": [3.5, 3.0, 0.0], "nbytes": [8, 8, 12], "credit": 1},
     "a last part that is smaller": {
@@ -156,7 +156,7 @@ EDITS = (
 
 
 def inputs(case: Case) -> Given:
-    p = USUAL | case.params
+    p = {**USUAL, **case.params}
     names = ("ready", "nbytes", "seconds_per_byte", "partition", "credit")
     return [{name: p[name] for name in names}] * case.world_size
 

@@ -156,7 +156,7 @@ def on_rank(answer: Any, layers: Any, uses: Any, frozen: Any, evaluates: bool, l
 
     def passes(name: str, rows: torch.Tensor) -> torch.Tensor:
         for number in uses:
-            rows = modules[number](rows)
+            rows = modules[number].train(not name.startswith("evaluation"))(rows)
         facts[name] = happened[:]
         happened.clear()
         return rows
@@ -172,8 +172,8 @@ def on_rank(answer: Any, layers: Any, uses: Any, frozen: Any, evaluates: bool, l
     for step, rows in enumerate([*x] if last else [*x, x[0]]):
         if evaluates:
             with torch.no_grad():
-                passes(f"evaluation {step + 1}", [m.eval() for m in modules] and rows)
-        rows = passes(f"forward pass {step + 1}", [m.train() for m in modules] and rows)
+                passes(f"evaluation {step + 1}", rows)
+        rows = passes(f"forward pass {step + 1}", rows)
         facts[f"p.grad is None after forward pass {step + 1}"] = is_clear()
         if step < len(x):
             rows.square().sum().backward()
