@@ -1,5 +1,7 @@
 """What both wrappers do at layers: parameters are read when they are the step's, and what cannot be is refused."""
 
+import copy
+
 import pytest
 import torch
 import torch.distributed as dist
@@ -176,3 +178,31 @@ def test_what_does_not_go_together_is_refused_with_a_reason():
     said = run_ranks(refusals, 1, list(cases), device="cpu")[0]
     for words, expected in zip(said, cases.values(), strict=True):
         assert expected in words
+
+
+def saved_and_loaded():
+    wrapped = train("mlp", "momentum", steps=1)
+    before = [len(optimizer.state) for optimizer in wrapped.optimizers]
+    saved = copy.deepcopy([optimizer.state_dict() for optimizer in wrapped.optimizers])
+    made = [len(state["state"]) for state in saved]
+    weights = {name: torch.zeros_like(value) for name, value in wrapped.state_dict().items()}
+    inputs, targets = own_batches("mlp", 1)[0]
+    nn.functional.cross_entropy(wrapped(inputs), targets).backward()
+    for optimizer, state in zip(wrapped.optimizers, saved, strict=True):
+        optimizer.load_state_dict(copy.deepcopy(state))
+    again = copy.deepcopy([optimizer.state_dict() for optimizer in wrapped.optimizers])
+    nn.functional.cross_entropy(wrapped(inputs), targets).backward()
+    wrapped.load_state_dict(weights)
+    wrapped.synchronize()
+    of_loaded = [
+        (mine["momentum_buffer"] - other["momentum_buffer"]).abs().max().item()
+        for one, two in zip(again, saved, strict=True)
+        for mine, other in zip(one["state"].values(), two["state"].values(), strict=True)
+    ]
+    return before, made, max(of_loaded), max(p.abs().max().item() for p in wrapped.parameters())
+
+
+def test_the_step_that_is_due_is_made_before_states_are_saved_or_loaded():
+    for before, made, changed, largest in run_ranks(saved_and_loaded, 2, device="cpu"):
+        assert before == [0, 0, 0] and made == [2, 2, 2]
+        assert changed == 0 and largest == 0
