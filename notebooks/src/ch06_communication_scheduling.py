@@ -325,7 +325,7 @@ def page_on_a_slow_link(times):
 
 
 four = cs.LayerTimes(
-    (0.02,) * 4, (0.04,) * 4, tuple(4 * (300 * 1024 + i) for i in range(4))
+    (0.02,) * 4, (0.01,) * 4, tuple(4 * (300 * 1024 + i) for i in range(4))
 )
 
 # %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
@@ -337,7 +337,7 @@ print("became ready: [3, 2, 1, 0]")
 print("were sent:   ", [four.nbytes.index(call.nbytes) for call in sent])
 
 # %% [markdown]
-# While layer 3 was on its way, 2 and 1 became ready, and had to wait. Of what waits the nearest to the input goes first:
+# While layer 3 was on its way, the others became ready, and had to wait. Of what waits the nearest to the input goes first:
 # layer 2, which was ready second, leaves last.
 
 # %% [markdown]
@@ -671,8 +671,8 @@ slider_panel(
     draw_policy,
     alt="Seconds of a step over the bytes of a partition, from 2 KiB to 600 KiB, on 100 Mb/s with one partition in flight. The "
     "curve of priority falls from 700 ms to its lowest point at 200 KiB, 344 ms, and rises a little towards whole layers, "
-    "371 ms. FIFO is a straight line at 416 ms, the bound one at 341 ms. Measured points lie above the curves, the farther "
-    "the smaller the pieces.",
+    "371 ms. FIFO is a straight line at 416 ms, the bound one at 341 ms. Measured points lie above the curves, that of the "
+    "smallest pieces the farthest.",
     on=Slider(tuple(links), "100 Mb/s", "link"),
     partition=Slider((2, 5, 10, 20, 50, 100, 200, 300, 600), 200, "partition, KiB"),
     credit=Slider(tuple(CREDIT), "one partition", "credit"),
