@@ -18,9 +18,15 @@ class Codec(ABC):
 
     Attributes:
         unbiased: the mean of `decode(encode(x))` over the generator's draws is x. Such a codec needs no error feedback.
+        contracts: E ||decode(encode(x)) - x||^2 < ||x||^2 for every x but 0, or nearly so: error feedback may be put
+            around it.
     """
 
     unbiased: bool = False
+
+    @property
+    def contracts(self) -> bool:
+        return True
 
     @abstractmethod
     def encode(self, x: torch.Tensor, *, generator: torch.Generator | None = None) -> Payload:
@@ -42,9 +48,9 @@ class Codec(ABC):
     def nbytes(self, numel: int) -> int:
         """The bytes of the payload of `numel` elements of float32."""
 
-    def add_decoded(self, total: torch.Tensor, payload: Payload) -> None:
-        """Add what a payload stands for to `total`, (n,)."""
-        total.add_(self.decode(payload, total.numel()))
+    def add_decoded(self, total: torch.Tensor, payload: Payload, *, alpha: float = 1) -> None:
+        """Add `alpha` times what a payload stands for to `total`, (n,)."""
+        total.add_(self.decode(payload, total.numel()), alpha=alpha)
 
 
 def require_flat(x: torch.Tensor) -> None:

@@ -19,7 +19,7 @@ def pack_codes(codes: torch.Tensor, width: int) -> torch.Tensor:
         raise ValueError(f"codes are 1, 2, 4 or 8 bits wide; got {width}")
     each = 8 // width  # codes in a byte
     rows = torch.nn.functional.pad(codes, (0, -len(codes) % each)).view(-1, each)
-    packed = rows[:, 0].clone()
+    packed: torch.Tensor = rows[:, 0].clone()
     for place in range(1, each):
         packed |= rows[:, place] << (place * width)
     return packed
@@ -28,7 +28,7 @@ def pack_codes(codes: torch.Tensor, width: int) -> torch.Tensor:
 def unpack_codes(packed: torch.Tensor, width: int, numel: int) -> torch.Tensor:
     """The `numel` codes in some bytes: what `pack_codes` was given."""
     shifts = torch.arange(0, 8, width, dtype=torch.uint8, device=packed.device)
-    codes = (packed[:, None] >> shifts) & (2**width - 1)  # (bytes, 8 / width)
+    codes: torch.Tensor = (packed[:, None] >> shifts) & (2**width - 1)  # (bytes, 8 / width)
     return codes.view(-1)[:numel]
 
 

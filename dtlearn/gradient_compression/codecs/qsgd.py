@@ -6,6 +6,7 @@ arXiv:1610.02132, section 3.1.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -42,6 +43,11 @@ class QSGD(Codec):
             raise ValueError(f"QSGD has 1 to 127 levels, so that a code fits into a byte; got {self.levels}")
         if self.chunk < 8 or self.chunk % 8:
             raise ValueError(f"a chunk of QSGD has a multiple of 8 elements; got {self.chunk}")
+
+    @property
+    def contracts(self) -> bool:
+        """Whether the bound of the lemma is less than 1."""
+        return min(self.chunk / self.levels**2, math.sqrt(self.chunk) / self.levels) < 1
 
     @property
     def width(self) -> int:

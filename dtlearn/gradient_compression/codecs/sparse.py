@@ -38,9 +38,9 @@ class _Sparse(Codec):
         self.add_decoded(decoded, payload)
         return decoded
 
-    def add_decoded(self, total: torch.Tensor, payload: Payload) -> None:
+    def add_decoded(self, total: torch.Tensor, payload: Payload, *, alpha: float = 1) -> None:
         values, indices = payload
-        total.index_add_(0, indices, values.to(total.dtype))
+        total.index_add_(0, indices, values.to(total.dtype), alpha=alpha)
 
     def nbytes(self, numel: int) -> int:
         """A value and an index of 4 bytes each, for each element that is sent."""
@@ -86,6 +86,10 @@ class RandomK(_Sparse):
     """
 
     unbiased: bool = False
+
+    @property
+    def contracts(self) -> bool:
+        return not self.unbiased
 
     def encode(self, x: torch.Tensor, *, generator: torch.Generator | None = None) -> Payload:
         require_flat(x)
