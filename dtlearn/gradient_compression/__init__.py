@@ -21,7 +21,10 @@ from .codecs.sparse import RandomK, TopK
 from .compressed_all_reduce import CompressedAllReduce
 from .error_feedback import ErrorFeedback
 from .hooks import CompressionState, compress_hook
+from .momentum_correction import MomentumCorrection, warm_up_sparsity
 from .onebit_adam import OneBitAdam
+from .powersgd.hook import powersgd_hook
+from .powersgd.state import PowerSGDState
 
 __all__ = [
     "QSGD",
@@ -32,12 +35,14 @@ __all__ = [
     "DiLoCo",
     "ErrorFeedback",
     "LocalSteps",
+    "MomentumCorrection",
     "OneBitAdam",
     "OuterOptimizer",
     "PackedSign",
     "Payload",
     "PeriodicAveraging",
     "PostLocalSGD",
+    "PowerSGDState",
     "RandomK",
     "StreamingDiLoCo",
     "TopK",
@@ -48,6 +53,8 @@ __all__ = [
     "outer_nesterov",
     "pack_bits",
     "post_local_hook",
+    "powersgd_hook",
     "strided_fragments",
     "unpack_bits",
+    "warm_up_sparsity",
 ]

@@ -76,8 +76,12 @@ class Residuals:
         self._wholes = {}
 
 
-def keep_if_finite(kept: torch.Tensor, left: torch.Tensor) -> None:
-    """Write `left` over `kept` unless some element is not finite. The device is not asked, for that would wait."""
-    if left.numel():
-        finite = torch.linalg.vector_norm(left, torch.inf).isfinite()  # NaN and infinity go through a maximum
+def keep_if_finite(kept: torch.Tensor, left: torch.Tensor, *, judged_by: torch.Tensor | None = None) -> None:
+    """Write `left` over `kept` unless some element is not finite, of `left` or of another tensor that decides.
+
+    The answer stays on the device: to ask for it would be to wait for it.
+    """
+    judged_by = left if judged_by is None else judged_by
+    if judged_by.numel():
+        finite = torch.linalg.vector_norm(judged_by, torch.inf).isfinite()  # NaN and infinity go through a maximum
         kept.copy_(torch.where(finite, left, kept))

@@ -1,0 +1,119 @@
+"""What becomes of one bucket: two all-reduces, and the arithmetic before, between and after them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.futures import Future
+
+from ..residuals import keep_if_finite
+from .state import PowerSGDState
+
+
+@dataclass
+class Matrices:
+    """Matrices of one shape, of one bucket."""
+
+    parameters: list[torch.Tensor]
+    given: torch.Tensor  # (b, n, m)
+    places: list[int]  # where each begins in its bucket
+    p: torch.Tensor  # (b, n, r)
+    q: torch.Tensor  # (b, m, r)
+
+
+class Exchange:
+    """A bucket on its way: the Ps and the small tensors leave, then the Qs.
+
+    Args:
+        state: of this rank.
+        bucket: its buffer gets the mean.
+
+    Attributes:
+        future: of the buffer, with the mean in it.
+    """
+
+    def __init__(self, state: PowerSGDState, bucket: dist.GradBucket) -> None:
+        self.state, self.buffer, self.num_ranks = state, bucket.buffer(), dist.get_world_size(state.group)
+        parameters = bucket.parameters()
+        wide = torch.promote_types(self.buffer.dtype, torch.float32)
+        self.residual = state.residuals.of(parameters, self.buffer) if state.error_feedback else None
+        self.given = self.buffer.to(wide, copy=True)  # (e,) of the bucket
+        by_shape: dict[tuple[int, int, int], list[tuple[torch.Tensor, int]]] = {}
+        self.small: list[slice] = []  # what is sent as it is
+        place = 0
+        for p in parameters:
+            if low := state.low_rank(p.shape):
+                by_shape.setdefault(low, []).append((p, place))
+            elif p.numel():
+                self.small.append(slice(place, place + p.numel()))
+            place += p.numel()
+        if self.residual is not None:
+            self.given += self.residual
+        self.groups = [self.begin(shape, members) for shape, members in by_shape.items()]
+        self.message = torch.cat([*(g.p.view(-1) for g in self.groups), *(self.given[s] for s in self.small)])
+        self.work: Any = dist.all_reduce(self.message, group=state.group, async_op=True)
+        device = self.buffer.device
+        self.future: Future[torch.Tensor] = Future(devices=[device] if device.type == "cuda" else None)
+
+    def begin(self, shape: tuple[int, int, int], members: list[tuple[torch.Tensor, int]]) -> Matrices:
+        """The Ps of matrices of one shape, (n, m, r)."""
+        n, m, r = shape
+        given = torch.stack([self.given[place : place + n * m].view(n, m) for _, place in members])  # (b, n, m)
+        q = torch.stack([self.state.q_of(p, m, r).to(given.dtype) for p, _ in members])  # (b, m, r)
+        q = orthogonal(q)
+        return Matrices([p for p, _ in members], given, [place for _, place in members], given @ q, q)
+
+    def send_qs(self) -> None:
+        """When the Ps are there: make them orthogonal, and send the Qs."""
+        self.work.wait()
+        sums = self.message.split([*(g.p.numel() for g in self.groups), *(s.stop - s.start for s in self.small)])
+        for matrices, p in zip(self.groups, sums, strict=False):
+            matrices.p = orthogonal(p.view_as(matrices.p))
+            matrices.q = matrices.given.transpose(1, 2) @ matrices.p
+        self.means = self.given.clone()  # what the buffer becomes
+        for small, total in zip(self.small, sums[len(self.groups) :], strict=True):
+            self.means[small] = total / self.num_ranks
+        if not self.groups:
+            self.finish()
+            return
+        self.qs = torch.cat([g.q.reshape(-1) for g in self.groups])
+        work: Any = dist.all_reduce(self.qs, group=self.state.group, async_op=True)
+        work.get_future().then(self.qs_are_there)
+
+    def qs_are_there(self, done: Future[Any]) -> None:
+        try:
+            done.value()  # raises what went wrong
+            self.finish()
+        except Exception as error:
+            self.future.set_exception(error)  # type: ignore[arg-type]  # or whoever waits for it would wait for ever
+
+    def finish(self) -> None:
+        """When the Qs are there: multiply, keep what is left, and hand out the mean."""
+        if self.buffer.is_cuda:  # a callback has a stream of its own, and the memory was given out on another one
+            for used in (self.given, self.means, *(t for g in self.groups for t in (g.p, g.q, self.qs))):
+                used.record_stream(torch.cuda.current_stream(self.buffer.device))
+        qs = self.qs.div_(self.num_ranks).split([g.q.numel() for g in self.groups]) if self.groups else ()
+        for matrices, q in zip(self.groups, qs, strict=True):
+            matrices.q = q.view_as(matrices.q)
+            product = matrices.p @ matrices.q.transpose(1, 2)  # (b, n, m)
+            for place, one in zip(matrices.places, product, strict=True):
+                self.means[place : place + one.numel()] = one.view(-1)
+        if self.residual is not None:
+            left = self.given.sub_(self.means)
+            for small in self.small:
+                left[small] = 0
+            keep_if_finite(self.residual, left, judged_by=self.means)
+        for matrices in self.groups if self.state.warm_start else ():
+            for p, q in zip(matrices.parameters, matrices.q, strict=True):
+                kept = self.state.qs.setdefault(p, torch.zeros_like(q))
+                keep_if_finite(kept, q, judged_by=self.means)
+        self.future.set_result(self.buffer.copy_(self.means))
+
+
+def orthogonal(matrices: torch.Tensor) -> torch.Tensor:
+    """Columns that span the same, each of norm 1 and orthogonal to the others: (b, n, r) -> (b, n, r), r <= n."""
+    q: torch.Tensor = torch.linalg.qr(matrices).Q
+    return q
