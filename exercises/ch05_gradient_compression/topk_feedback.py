@@ -34,6 +34,9 @@ of the other ranks of the group: each rank picks its own.
 | returns the mean | `[2.5, -2.0, 0.0]` | `[2.5, -2.0, 0.0]` |
 | and the residual | `[2.0, 0.0, 0.5]` | `[0.0, 2.0, 1.0]` |
 
+**Tools**: `x.topk(k).indices` are the numbers of the k largest elements. `dist.all_gather(parts, own)` puts the
+tensors of all ranks, of one size, into the list `parts`.
+
 **Rule**: `gradient` and `residual` stay as they are, and so does what an earlier call returned.
 
 **Budget**: a rank hands over 12 k bytes for good, 8 k bytes for optimal. An answer that sends more, such

@@ -141,7 +141,8 @@ def inputs(case: Case) -> Given:
 def on_rank(answer: Any, gradient: Any, residual: Any, k: Any, later: Any, tied: Any, group: Any) -> Any:
     from dtlearn.grading.on_rank.tools import own_group
 
-    own, pairs = own_group(group), list[Any]()
+    pairs: Any = []
+    own = own_group(group)
     for one in (gradient, *later):
         pair = answer(one, residual if not pairs else pairs[-1][1], k, own)
         if not isinstance(pair, tuple | list) or len(pair) != 2 or not all(isinstance(t, torch.Tensor) for t in pair):
