@@ -13,7 +13,7 @@ Gropp, 2005; Patarasuk and Yuan, 2009).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from math import prod
 from typing import NamedTuple
 
@@ -47,7 +47,7 @@ def gathered(*payload: float) -> list[StepCall]:
 
 
 def powersgd(shapes: Iterable[Sequence[int]], rank: int, least_rate: float = 2.0) -> list[StepCall]:
-    """PowerSGD: r (a + b) elements of an a x b matrix, in two all-reduces, and all else as it is in a third.
+    """PowerSGD: r (a + b) elements of an a x b matrix in two all-reduces, and all else as it is with the first of them.
 
     A gradient of several dimensions is a matrix of its first and all others. It stays as it is unless r (a + b) is less
     than a b, by more than `least_rate` (the rule of torch's hook): a vector always does.
@@ -67,7 +67,21 @@ def powersgd(shapes: Iterable[Sequence[int]], rank: int, least_rate: float = 2.0
             left, right = left + r * a, right + r * b
         else:
             plain += a * b
-    return [StepCall("all_reduce", FLOAT * numel) for numel in (plain, left, right) if numel]
+    return [StepCall("all_reduce", FLOAT * numel) for numel in (left + plain, right) if numel]
+
+
+def compressed_all_reduce(numel: int, num_ranks: int, nbytes: Callable[[int], int]) -> list[StepCall]:
+    """1-bit Adam after its warm-up: each rank averages a shard, and what goes there and comes back is compressed.
+
+    Source: `compressed_all_reduce.py`.
+
+    Args:
+        numel: n.
+        num_ranks: N.
+        nbytes: of the payload of so many elements: `Codec.nbytes`.
+    """
+    shard = nbytes(-(-numel // (8 * num_ranks)) * 8)  # whole bytes of bits
+    return [StepCall("all_to_all", num_ranks * shard), StepCall("all_gather", shard)]
 
 
 def every(steps: int, calls: Iterable[StepCall]) -> list[StepCall]:

@@ -1,11 +1,18 @@
 import pytest
 import torch
-import torch.distributed as dist
 from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook as torchs
 
+from dtlearn.gradient_compression.codecs.qsgd import QSGD
+from dtlearn.gradient_compression.codecs.sign import PackedSign
+from dtlearn.gradient_compression.codecs.sparse import TopK
+from dtlearn.gradient_compression.compressed_all_reduce import CompressedAllReduce
+from dtlearn.gradient_compression.hooks import CompressionState, compress_hook
+from dtlearn.gradient_compression.powersgd.hook import powersgd_hook
+from dtlearn.gradient_compression.powersgd.state import PowerSGDState
 from dtlearn.gradient_compression.traffic import (
     StepCall,
     all_reduced,
+    compressed_all_reduce,
     every,
     gathered,
     messages,
@@ -14,7 +21,7 @@ from dtlearn.gradient_compression.traffic import (
     sent_bytes,
 )
 from dtlearn.runtime.run import run_ranks
-from dtlearn.sharing.comm_hooks import GradBucket, fp16_compress_hook
+from dtlearn.sharing.comm_hooks import GradBucket, allreduce_hook, fp16_compress_hook
 
 SHAPES = [(40, 30), (40,), (8, 3, 5), (2, 3)]
 NUMEL = 1200 + 40 + 120 + 6
@@ -32,37 +39,55 @@ def with_fp16():
 
 
 def with_powersgd(rank):
+    powersgd_hook(PowerSGDState(rank), bucket()).wait()
+
+
+def with_torchs_powersgd(rank):
     state = torchs.PowerSGDState(None, rank, start_powerSGD_iter=2)
     state.iter = 2
     torchs.powerSGD_hook(state, bucket()).wait()
 
 
-def with_a_payload():
-    payload = torch.zeros(10), torch.zeros(10, dtype=torch.int32)
-    for tensor in payload:
-        dist.all_gather([torch.zeros_like(tensor) for _ in range(3)], tensor)
+def with_a_payload(codec):
+    compress_hook(CompressionState(codec), bucket()).wait()
+
+
+def with_onebit():
+    CompressedAllReduce(NUMEL, PackedSign(), like=torch.zeros(1)).mean(torch.ones(NUMEL))
+
+
+def without_compression():
+    allreduce_hook(None, bucket()).wait()
 
 
 @pytest.mark.parametrize(
     ("step", "arguments", "calls"),
     [
+        (without_compression, (), all_reduced(NUMEL)),
         (with_fp16, (), all_reduced(NUMEL, 2)),
         (with_powersgd, (1,), powersgd(SHAPES, 1)),
         (with_powersgd, (4,), powersgd(SHAPES, 4)),
-        (with_a_payload, (), gathered(40, 40)),
+        (with_torchs_powersgd, (4,), powersgd(SHAPES, 4)),
+        (with_a_payload, (TopK(k=10),), gathered(80)),
+        (with_a_payload, (PackedSign(),), gathered(PackedSign().nbytes(NUMEL))),
+        (with_a_payload, (QSGD(),), gathered(QSGD().nbytes(NUMEL))),
+        (with_onebit, (), compressed_all_reduce(NUMEL, 3, PackedSign().nbytes)),
     ],
 )
 def test_the_formula_is_what_a_recorded_step_hands_over(step, arguments, calls):
     record = run_ranks(step, 3, *arguments, device="cpu", record=True).record
     for rank in range(3):
-        assert sorted((e.op, e.nbytes) for e in record.select(rank=rank)) == sorted(c[:2] for c in calls)
-        assert record.nbytes(rank=rank) == payload_bytes(calls)
+        recorded = [StepCall(e.op, e.nbytes) for e in record.select(rank=rank)]
+        assert payload_bytes(recorded) == payload_bytes(calls)
+        assert sent_bytes(recorded, 3) == pytest.approx(sent_bytes(calls, 3))
+        if step is not with_torchs_powersgd:  # which sends small tensors in a call of their own
+            assert messages(recorded, 3) == messages(calls, 3)
 
 
 def test_powersgd_keeps_vectors_and_small_matrices():
     # 40 x 30 at rank 1: 40 and 30; 8 x 15: 8 and 15; the rest is 46 elements. At rank 4 only the first is compressed.
-    assert [c.nbytes for c in powersgd(SHAPES, 1)] == [4 * 46, 4 * 48, 4 * 45]
-    assert [c.nbytes for c in powersgd(SHAPES, 4)] == [4 * 166, 4 * 160, 4 * 120]
+    assert [c.nbytes for c in powersgd(SHAPES, 1)] == [4 * (46 + 48), 4 * 45]
+    assert [c.nbytes for c in powersgd(SHAPES, 4)] == [4 * (166 + 160), 4 * 120]
     assert powersgd([(3,)], 2) == [StepCall("all_reduce", 12)]
     assert [c.nbytes for c in powersgd([(40, 30)], 1)] == [160, 120]
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import NamedTuple, TypeVar
 
 import torch
 import torch.distributed as dist
-from torch import nn
 
 from dtlearn.models.reference import Batch
 from dtlearn.runtime.device import device, finish
@@ -19,6 +18,7 @@ from dtlearn.runtime.record.record import Record
 from dtlearn.runtime.recording.phases import phase
 from dtlearn.runtime.run import run_ranks
 
+from ..averaging.mean import averaged
 from ..traffic import StepCall, sent_bytes
 from .methods import METHODS, Method
 from .tasks import TASKS, SmallTask
@@ -37,7 +37,7 @@ class MethodRun:
         losses: the mean over the ranks of each one's loss on its part of the global batch, before its step.
         payload: bytes that a rank hands to its collectives in each step, as the record counts them.
         sent: bytes that leave its port in each step, by the formula of each collective: see `traffic.py`.
-        seconds: of each step, from when all ranks had done the one before; of the rank that takes longest.
+        seconds: of each step, from when all ranks had done the one before until all had done this one.
         held_out: loss of the model at the end on data that it has not seen; parameters that differ are averaged first.
         label: where it ran, and over which link.
     """
@@ -101,10 +101,13 @@ def compare(
     where = "cpu" if link else "auto"
     arguments = chosen, task, steps
     run = run_ranks(train_in_turns, num_ranks, *arguments, device=where, link=link, record=True, timeout=_TIMEOUT)
-    per_step = _per_step(run.record, len(names) * steps)
+    recorded = [_rank_steps(run.record, rank) for rank in range(num_ranks)]
     return [
         _method_run(
-            name, per_step[number * steps : (number + 1) * steps], [of[number] for of in run.values], run.record
+            name,
+            [own[number * steps : (number + 1) * steps] for own in recorded],
+            [of_rank[number] for of_rank in run.values],
+            run.record.label,
         )
         for number, name in enumerate(names)
     ]
@@ -120,68 +123,71 @@ def train_in_turns(methods: Sequence[Method], task: str | SmallTask, steps: int)
     for method in methods:
         torch.manual_seed(0)  # the same model for every method, on every rank
         model = what.model().to(device())
-        update = method.set_up(model, what)
+        update, end = method.set_up(model, what)
         losses = []
+        dist.barrier()
         for inputs, targets in batches:
-            dist.barrier()
             with phase(_STEP):
                 loss = what.loss(model(inputs), targets)
                 loss.backward()
                 update()
                 finish()
             losses.append(loss.detach())
-        _average_parameters(model)
+        end()  # what is still on its way belongs to no step, and is not counted
         model.eval()
-        with torch.no_grad():
+        with averaged(model), torch.no_grad():
             judged = what.loss(model(held_out[0]), held_out[1])
         results.append((torch.stack(losses).tolist(), judged.item()))
     return results
 
 
-class _StepCount(NamedTuple):
+class _RankStep(NamedTuple):
+    """What the record says of a step on one rank; times in ns."""
+
     payload: int
     sent: float
-    seconds: float
+    begin: int
+    end: int
 
 
-def _per_step(record: Record, steps: int) -> list[_StepCount]:
-    """What the record says of all steps of all methods, in order: of the rank that sent most, and was done last."""
-    counts: list[list[_StepCount]] = []
-    for rank in range(record.world_size):
-        spans = [s for s in record.select(rank=rank).spans if s.phase == _STEP]
-        assert len(spans) == steps, f"rank {rank} recorded {len(spans)} of {steps} steps"
-        starts = [s.start_ns for s in spans]
-        calls: list[list[StepCall]] = [[] for _ in spans]
-        for event in record.select(rank=rank):
-            at = bisect_right(starts, event.start_ns) - 1
-            if at >= 0 and event.start_ns < (spans[at].end_ns or 0):
-                calls[at].append(StepCall(event.op, event.nbytes))
-        counts.append(
-            [
-                _StepCount(
-                    sum(int(c.nbytes) for c in of_step),
-                    sent_bytes(of_step, record.world_size),
-                    ((span.end_ns or 0) - span.start_ns) / 1e9,
-                )
-                for span, of_step in zip(spans, calls, strict=True)
-            ]
-        )
-    return [_StepCount(*map(max, zip(*of_ranks, strict=True))) for of_ranks in zip(*counts, strict=True)]
+def _rank_steps(record: Record, rank: int) -> list[_RankStep]:
+    """All steps of all methods on one rank, in order."""
+    own = record.select(rank=rank)
+    spans = [(s.start_ns, s.end_ns) for s in own.spans if s.phase == _STEP and s.end_ns is not None]
+    calls: list[list[StepCall]] = [[] for _ in spans]
+    for event in own:
+        at = bisect_right(spans, event.start_ns, key=lambda span: span[0]) - 1
+        if at >= 0 and event.start_ns < spans[at][1]:  # between two steps ranks meet, and average to be judged
+            calls[at].append(StepCall(event.op, event.nbytes))
+    return [
+        _RankStep(sum(int(c.nbytes) for c in made), sent_bytes(made, record.world_size), *span)
+        for made, span in zip(calls, spans, strict=True)
+    ]
 
 
 def _method_run(
-    name: str, counts: Sequence[_StepCount], per_rank: Sequence[tuple[list[float], float]], record: Record
+    name: str, steps: Sequence[Sequence[_RankStep]], per_rank: Sequence[tuple[list[float], float]], label: str
 ) -> MethodRun:
-    losses = [sum(of_ranks) / len(per_rank) for of_ranks in zip(*(of for of, _ in per_rank), strict=True)]
-    payload, sent, seconds = zip(*counts, strict=True)
-    return MethodRun(name, tuple(losses), payload, sent, seconds, per_rank[0][1], record.label)
+    """The run of one method.
 
-
-def _average_parameters(model: nn.Module) -> None:
-    """After the last step, outside of what is counted: methods that average rarely end between two averages."""
-    for parameter in model.parameters():
-        dist.all_reduce(parameter.detach())
-        parameter.detach().div_(dist.get_world_size())
+    Args:
+        name: of the method.
+        steps: of each rank.
+        per_rank: what `train_in_turns` returned of it.
+        label: of the record.
+    """
+    losses = [sum(of_ranks) / len(per_rank) for of_ranks in zip(*(own for own, _ in per_rank), strict=True)]
+    at_once = list(zip(*steps, strict=True))  # of each step, all ranks
+    done = [min(step.begin for step in at_once[0]), *(max(step.end for step in ranks) for ranks in at_once)]
+    return MethodRun(
+        name,
+        tuple(losses),
+        tuple(max(step.payload for step in ranks) for ranks in at_once),
+        tuple(max(step.sent for step in ranks) for ranks in at_once),
+        tuple((after - before) / 1e9 for before, after in pairwise(done)),
+        per_rank[0][1],
+        label,
+    )
 
 
 def _share(batch: Batch, rank: int, num_ranks: int) -> Batch:
