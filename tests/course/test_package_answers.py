@@ -63,6 +63,32 @@ def may_start(clocks, worker, bound):
     training = {number: clock for number, clock in enumerate(clocks) if clock is not None}
     return worker in training and BoundedStaleness(bound).may_start(clocks[worker], training)
 """,
+    "ch05.outer_step": """\
+from dtlearn.gradient_compression.averaging.diloco import DiLoCo
+
+
+def outer_step(parameters, old, buffers, lr, momentum, *, group=None):
+    own = DiLoCo.__new__(DiLoCo)  # without the messages of a start
+    own.parameters, own.outer_parameters = parameters, [torch.nn.Parameter(o) for o in old]  # the same memory
+    own.outer_optimizer = torch.optim.SGD(own.outer_parameters, lr, momentum, nesterov=momentum > 0)
+    for outer, buffer in zip(own.outer_parameters, buffers, strict=True):
+        own.outer_optimizer.state[outer]["momentum_buffer"] = buffer
+    own.module, own.group = torch.nn.Module(), group
+    own.synchronize()
+""",
+    "ch05.when_it_pays": """\
+from dtlearn.gradient_compression.break_even import break_even, comm_time
+from dtlearn.gradient_compression.traffic import StepCall
+
+
+def when_it_pays(num_ranks, nbytes, alpha, beta, *, payload, encode, decode):
+    plain = comm_time([StepCall("all_reduce", nbytes)], num_ranks, latency=alpha)
+    compute = encode + num_ranks * decode
+    coded = comm_time([StepCall("all_gather", payload)], num_ranks, latency=alpha, compute=compute)
+    found = break_even(plain, coded)
+    times = {"plain": plain.seconds(beta), "coded": coded.seconds(beta)}
+    return {**times, "pays": found.pays, "bandwidth": found.bandwidth}
+""",
     "ch07.format_limits": """\
 def format_limits(exponent_bits, mantissa_bits, *, has_infinity=True):
     fmt = mixed_precision.Format("made up", exponent_bits, mantissa_bits, has_infinity=has_infinity)
