@@ -13,7 +13,7 @@ from .averaging.mean import average_buffers, average_tensors, averaged
 from .averaging.periodic import PeriodicAveraging
 from .averaging.post_local import PostLocalSGD, post_local_hook
 from .averaging.streaming import StreamingDiLoCo, strided_fragments
-from .codecs.casts import Cast
+from .codecs.casts import CastCodec
 from .codecs.codec import Codec, Payload
 from .codecs.qsgd import QSGD
 from .codecs.sign import PackedSign, pack_bits, unpack_bits
@@ -28,7 +28,7 @@ from .powersgd.state import PowerSGDState
 
 __all__ = [
     "QSGD",
-    "Cast",
+    "CastCodec",
     "Codec",
     "CompressedAllReduce",
     "CompressionState",

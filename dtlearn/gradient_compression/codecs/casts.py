@@ -10,7 +10,7 @@ from .codec import Codec, Payload, require_flat
 
 
 @dataclass(frozen=True)
-class Cast(Codec):
+class CastCodec(Codec):
     """Each number in a smaller dtype, rounded to the nearest.
 
     With float16 |C(x) - x| <= 2^-11 |x| for 6e-5 < |x| < 65,504; more than that becomes infinity. With bfloat16 it is
@@ -31,7 +31,7 @@ class Cast(Codec):
 
     def __post_init__(self) -> None:
         if self.dtype not in (torch.float16, torch.bfloat16):
-            raise ValueError(f"Cast sends float16 or bfloat16; got {self.dtype}")
+            raise ValueError(f"CastCodec sends float16 or bfloat16; got {self.dtype}")
 
     def encode(self, x: torch.Tensor, *, generator: torch.Generator | None = None) -> Payload:
         require_flat(x)

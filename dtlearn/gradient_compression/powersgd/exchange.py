@@ -24,7 +24,7 @@ class Matrices:
     q: torch.Tensor  # (b, m, r)
 
 
-class Exchange:
+class BucketExchange:
     """A bucket on its way: the Ps and the small tensors leave, then the Qs.
 
     Args:

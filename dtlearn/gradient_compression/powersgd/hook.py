@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 from torch.futures import Future
 
-from .exchange import Exchange
+from .exchange import BucketExchange
 from .state import PowerSGDState
 
 
@@ -26,7 +26,7 @@ def powersgd_hook(state: PowerSGDState, bucket: dist.GradBucket) -> Future[torch
         mean: Future[Any] = dist.all_reduce(buffer, group=state.group, async_op=True).get_future()
         return mean.then(lambda done: done.value()[0])
     state.step += bucket.is_last()
-    here = Exchange(state, bucket)
+    here = BucketExchange(state, bucket)
     state.under_way.append(here)
     while len(state.under_way) > (0 if bucket.is_last() else 1):
         state.under_way.pop(0).send_qs()
