@@ -21,7 +21,7 @@ class CastCodec(Codec):
     feedback.
 
     Args:
-        dtype: float16 or bfloat16.
+        dtype: float16 or bfloat16; or float32, which is no compression: the sum of float32s, gathered.
 
     Raises:
         ValueError: another dtype.
@@ -30,8 +30,8 @@ class CastCodec(Codec):
     dtype: torch.dtype = torch.float16
 
     def __post_init__(self) -> None:
-        if self.dtype not in (torch.float16, torch.bfloat16):
-            raise ValueError(f"CastCodec sends float16 or bfloat16; got {self.dtype}")
+        if self.dtype not in (torch.float16, torch.bfloat16, torch.float32):
+            raise ValueError(f"CastCodec sends float16, bfloat16 or float32; got {self.dtype}")
 
     def encode(self, x: torch.Tensor, *, generator: torch.Generator | None = None) -> Payload:
         require_flat(x)
@@ -41,5 +41,5 @@ class CastCodec(Codec):
         return payload[0].float()
 
     def nbytes(self, numel: int) -> int:
-        """2 n."""
-        return 2 * numel
+        """2 n; of float32 4 n."""
+        return self.dtype.itemsize * numel
