@@ -53,14 +53,14 @@ class LocalSteps:
         if period < 1:
             raise ValueError(f"period must be 1 local step or more, got {period}")
         self.module: nn.Module = model.module if hasattr(model, "no_sync") else model  # type: ignore[assignment]
-        require_same_model(self.module, group=group)
-        broadcast_module(self.module, group=group)
-        self.optimizer, self.period, self.group = optimizer, period, group
         self.parameters = [p for p in self.module.parameters() if p.requires_grad]
         if not self.parameters:
             raise ValueError(
                 "expected a model with parameters that require gradients, but it has none: nothing to train"
             )
+        require_same_model(self.module, group=group)
+        broadcast_module(self.module, group=group)
+        self.optimizer, self.period, self.group = optimizer, period, group
         self.steps = 0
         self._begun_at: torch.Tensor | None = norms_of_ranks(self.parameters, group=group)
 
