@@ -121,7 +121,7 @@ class OneBitAdam(Optimizer):
         if self.all_reduce is None:
             self._freeze(parameters)
         assert self.all_reduce is not None
-        if late := [p for p in self._without_variance if p.grad is not None]:
+        if late := [p for p in self._without_variance if p.grad is not None and bool(p.grad.any())]:
             raise ValueError(
                 f"a parameter of shape {tuple(late[0].shape)} has its first gradient after the warm-up of "
                 f"{self.warmup_steps} steps: its variance is 0 and stays 0, so Adam has no step for it. Let the "
