@@ -5,6 +5,8 @@ is sent, as pure functions; `residuals` and `error_feedback`, what a rank keeps 
 hook for every codec; `momentum_correction`, deep gradient compression; `powersgd`, matrices of low rank.
 Then what is no hook: `compressed_all_reduce` and `onebit_adam`; `page_diloco`, and `averaging/`, ranks that step alone
 and meet rarely. `own_values` notices ranks that are averaged twice.
+Last, what is used by its path: `traffic`, the bytes of each method by formula; `break_even`, on which links a codec
+pays; `comparing/`, methods beside each other on ranks.
 """
 
 from .averaging.diloco import DiLoCo, OuterOptimizer, outer_nesterov

@@ -1,6 +1,18 @@
-import pytest
+import time
 
-from dtlearn.gradient_compression.break_even import BreakEven, CommTime, break_even, comm_time
+import pytest
+import torch
+
+from dtlearn.gradient_compression.break_even import (
+    BreakEven,
+    CodecSeconds,
+    CommTime,
+    break_even,
+    codec_seconds,
+    comm_time,
+)
+from dtlearn.gradient_compression.codecs.codec import Codec
+from dtlearn.gradient_compression.codecs.sparse import TopK
 from dtlearn.gradient_compression.traffic import all_reduced, gathered
 from dtlearn.runtime.link.link import Link
 
@@ -65,3 +77,38 @@ def test_bad_input():
     for name in ("latency", "compute"):
         with pytest.raises(ValueError, match=f"expected seconds from 0 as {name}, got -1"):
             comm_time(all_reduced(1), 2, **{name: -1})
+
+
+class Sleeping(Codec):
+    """Takes 5 ms to encode and 20 ms to decode."""
+
+    encoded = decoded = 0
+
+    def encode(self, x, *, generator=None):
+        self.encoded += 1
+        time.sleep(5e-3)
+        return (x,)
+
+    def decode(self, payload, numel):
+        self.decoded += 1
+        time.sleep(20e-3)
+        return torch.zeros(numel)
+
+    def nbytes(self, numel):
+        return 4 * numel
+
+
+def test_a_codec_is_measured():
+    codec = Sleeping()
+    found = codec_seconds(codec, 10, rounds=2)
+    assert (codec.encoded, codec.decoded) == (4, 3)  # the payload, and rounds with the one that does not count
+    assert found.encode >= 5e-3 and found.decode >= 20e-3
+    real = codec_seconds(TopK(ratio=0.1), 1_000, rounds=1)
+    assert real.encode > 0 and real.decode > 0
+    for numel, rounds in ((0, 1), (1, 0)):
+        with pytest.raises(ValueError, match="expected elements and rounds from 1"):
+            codec_seconds(codec, numel, rounds)
+
+
+def test_a_rank_encodes_once_and_decodes_for_all():
+    assert CodecSeconds(2.0, 0.5).on(4) == 4.0
