@@ -8,9 +8,6 @@ from torch import nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 from torch.optim import Optimizer
 
-Batch = tuple[torch.Tensor, torch.Tensor]
-Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
-
 
 class OuterStep:
     """The parameters that all ranks share, and the optimizer that moves them.
@@ -40,7 +37,12 @@ class OuterStep:
         vector_to_parameters(self.shared.detach().clone(), model.parameters())
 
 
-def inner_steps(model: nn.Module, optimizer: Optimizer, loss_fn: Loss, batches: Iterable[Batch]) -> None:
+def inner_steps(
+    model: nn.Module,
+    optimizer: Optimizer,
+    loss_fn: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
+    batches: Iterable[tuple[torch.Tensor, torch.Tensor]],
+) -> None:
     """Train on this rank's batches and speak to nobody. The optimizer's state is this rank's, and stays."""
     for x, y in batches:
         optimizer.zero_grad()
