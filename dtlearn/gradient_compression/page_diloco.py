@@ -17,7 +17,7 @@ class OuterStep:
             inner_steps(model, inner, F.cross_entropy, islice(batches, H))
             outer.step(model)
 
-    **Communication** (n bytes of parameters): one all-reduce of n for H inner steps; with gradients it is n in each.
+    **Communication** (n bytes of parameters): one all-reduce of n after H inner steps.
     **Memory**: n for the shared parameters and n for their momentum; 2 n in a step.
     """
 
@@ -27,7 +27,7 @@ class OuterStep:
         self.optimizer = torch.optim.SGD([self.shared], lr=0.7, momentum=0.9, nesterov=True)
 
     def step(self, model: nn.Module) -> None:
-        """Move the shared parameters by the mean of what the ranks have moved, and begin there anew."""
+        """Move the shared parameters by the mean of what the ranks have moved; go on from there."""
         local = parameters_to_vector(model.parameters()).detach()  # (n,), of this rank
         pseudo_gradient = self.shared.detach() - local  # old - new: the optimizer subtracts it
         pseudo_gradient /= dist.get_world_size()
@@ -43,7 +43,7 @@ def inner_steps(
     loss_fn: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
     batches: Iterable[tuple[torch.Tensor, torch.Tensor]],
 ) -> None:
-    """Train on this rank's batches and speak to nobody. The optimizer's state is this rank's, and stays."""
+    """Train on this rank's batches and speak to nobody; the optimizer's state is never shared."""
     for x, y in batches:
         optimizer.zero_grad()
         loss_fn(model(x), y).backward()
