@@ -35,7 +35,7 @@ class CastCodec(Codec):
 
     def encode(self, x: torch.Tensor, *, generator: torch.Generator | None = None) -> Payload:
         require_flat(x)
-        return (x.to(self.dtype),)
+        return (x.to(self.dtype, copy=True),)
 
     def decode(self, payload: Payload, numel: int) -> torch.Tensor:
         return payload[0].float()

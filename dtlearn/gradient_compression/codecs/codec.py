@@ -13,8 +13,8 @@ class Codec(ABC):
     """Encodes flat tensors and decodes their payloads. It keeps no state: error feedback is somebody else's.
 
     The payload of n elements has the same shapes and dtypes on every rank, whatever the values are, so that an
-    all-gather can send it. A NaN or an infinity in `x` leaves some element of `decode(encode(x))` not finite: whoever
-    decodes a broken gradient sees that it is broken.
+    all-gather can send it; and it shares no memory with x. A NaN or an infinity in `x` leaves some element of
+    `decode(encode(x))` not finite: whoever decodes a broken gradient sees that it is broken.
 
     Attributes:
         unbiased: the mean of `decode(encode(x))` over the generator's draws is x. Such a codec needs no error feedback.

@@ -10,6 +10,7 @@ from dtlearn.gradient_compression.codecs.sign import PackedSign
 from dtlearn.gradient_compression.codecs.sparse import RandomK, TopK
 
 CODECS = [
+    CastCodec(torch.float32),
     CastCodec(torch.float16),
     CastCodec(torch.bfloat16),
     QSGD(1, 8),
@@ -68,6 +69,15 @@ def test_added_is_decoded_and_added(codec, dtype):
 def test_the_same_draws_give_the_same_payload(codec):
     payloads = [codec.encode(normal(1000), generator=torch.Generator().manual_seed(3)) for _ in range(2)]
     assert all(map(torch.equal, *payloads))
+
+
+@pytest.mark.parametrize("codec", CODECS, ids=str)
+def test_x_may_be_overwritten_when_it_is_encoded(codec):
+    x = normal(1000)
+    payload = codec.encode(x)
+    before = codec.decode(payload, 1000)
+    x.zero_()
+    assert torch.equal(codec.decode(payload, 1000), before)
 
 
 @pytest.mark.parametrize("codec", CODECS, ids=str)
