@@ -30,6 +30,11 @@ IN_WORDS = {
         "what a worker does; of two servers each carries half of that, of four a quarter, as much as a worker. In a "
         "ring each of four ranks carries one and a half times as much as a worker."
     ),
+    "ch05_gradient_compression/loss_over_cost": (
+        "The loss of six methods that train the same classifier on four ranks over an emulated link of 100 Mb/s, over "
+        "steps, over bytes and over seconds. Top-k and signs with error feedback and DiLoCo reach a loss of 0.5 with a "
+        "twentieth of the bytes of uncompressed gradients or less; top-k without error feedback does not reach it."
+    ),
     "ch07_mixed_precision/gradients": (
         "Gradients of a GPT over powers of two, layer by layer: without a loss scale many of them become 0 in fp16, "
         "above all those of queries and keys; with the loss times 65,536 nearly none."

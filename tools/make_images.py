@@ -20,6 +20,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from dtlearn.data_parallel.measure import Workload, fastest, record_on_rank
 from dtlearn.data_parallel.samples.sampler import EvaluationSampler, shard_indices
+from dtlearn.gradient_compression.comparing import compare
 from dtlearn.memory import record_on_ranks
 from dtlearn.mixed_precision import BF16, FP16
 from dtlearn.mixed_precision.measure.gradients import gpt_gradients, log2_histogram
@@ -53,6 +54,7 @@ from dtlearn.viz import (
     draw_schedule,
     gradient_histograms,
     link_bytes,
+    loss_over_cost,
     module_runs,
     rendezvous,
     sample_grid,
@@ -147,6 +149,12 @@ def hot_links() -> Figure:
     formula["ring"] = [rank.nbytes for rank in ring_traffic(nbytes, 4)]
     title = "One server has the hottest link; as many servers as workers have cooler ones than a ring"
     return link_bytes(links, servers, formula, title, "one recorded step of 4 workers, 26,122 parameters in fp32")
+
+
+def loss_for_its_bytes() -> Figure:
+    methods = ["no compression", "top-k, no feedback", "top-k", "sign", "local SGD", "DiLoCo"]
+    runs = compare(methods, "digits", 100, link=Link.named("100 Mb/s"))
+    return loss_over_cost(runs, target=0.5, title="What each method gets for its bytes, on 4 ranks")
 
 
 def _train_with_servers(num_servers: int) -> None:
@@ -277,6 +285,7 @@ _DRAWN_BY: dict[str, Callable[[], Figure]] = {
     "ch03_data_parallel/sample_grid": samples,
     "ch03_data_parallel/bucket_timeline": buckets,
     "ch04_parameter_server/hot_links": hot_links,
+    "ch05_gradient_compression/loss_over_cost": loss_for_its_bytes,
     "ch07_mixed_precision/gradients": gradients,
     "ch08_memory/step_memory": memory_of_a_step,
     "ch09_zero/shard_map": who_owns_what,

@@ -52,7 +52,7 @@ def digits_task() -> SmallTask:
         F.cross_entropy,
         lambda steps: digits.batches(steps, 96),
         lambda: (digits.test_x, digits.test_y),
-        lambda parameters: torch.optim.SGD(parameters, lr=0.5),
+        lambda parameters: torch.optim.SGD(parameters, lr=0.3),
         sgd_lr=0.1,
         adam_lr=5e-3,
     )
