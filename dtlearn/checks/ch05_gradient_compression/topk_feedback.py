@@ -134,15 +134,15 @@ def inputs(case: Case) -> Given:
             gradient = torch.zeros(SIZE) if "zeros" in p and place == len(ranks) - 1 else total - residual
             later = [torch.randn(SIZE, generator=g) for _ in range(p.get("steps", 1) - 1)]
             own = {"gradient": gradient, "residual": residual, "k": p.get("k", 2), "later": later}
-            given[rank] = {**own, "tied": "tied" in p, "group": groups_of(case) if "pairs" in p else []}
+            given[rank] = {**own, "tied": "tied" in p, "groups": groups_of(case) if "pairs" in p else []}
     return given
 
 
-def on_rank(answer: Any, gradient: Any, residual: Any, k: Any, later: Any, tied: Any, group: Any) -> Any:
+def on_rank(answer: Any, gradient: Any, residual: Any, k: Any, later: Any, tied: Any, groups: Any) -> Any:
     from dtlearn.grading.on_rank.tools import own_group
 
     pairs: Any = []
-    own = own_group(group)
+    own = own_group(groups)
     for one in (gradient, *later):
         pair = answer(one, residual if not pairs else pairs[-1][1], k, own)
         if not isinstance(pair, tuple | list) or len(pair) != 2 or not all(isinstance(t, torch.Tensor) for t in pair):
@@ -190,7 +190,7 @@ def why(case: Case, given: Given, record: Record) -> str:
 def example() -> Given:
     gradients, residuals = ([2.0, -3.0, 0.5], [1.0, 2.0, 1.0]), ([0.0, -1.0, 0.0], [4.0, 0.0, 0.0])
     return [
-        {"gradient": torch.tensor(g), "residual": torch.tensor(e), "k": 1, "later": [], "tied": False, "group": []}
+        {"gradient": torch.tensor(g), "residual": torch.tensor(e), "k": 1, "later": [], "tied": False, "groups": []}
         for g, e in zip(gradients, residuals, strict=True)
     ]
 
