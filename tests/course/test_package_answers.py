@@ -63,6 +63,27 @@ def may_start(clocks, worker, bound):
     training = {number: clock for number, clock in enumerate(clocks) if clock is not None}
     return worker in training and BoundedStaleness(bound).may_start(clocks[worker], training)
 """,
+    "ch05.topk_feedback": """\
+from dtlearn.gradient_compression.codecs.sparse import TopK
+from dtlearn.gradient_compression.error_feedback import ErrorFeedback
+from dtlearn.gradient_compression.hooks import CompressionState, compress_hook
+from dtlearn.sharing.comm_hooks import GradBucket
+
+
+def topk_feedback(gradient, residual, k, group=None):
+    parameter, feedback = torch.nn.Parameter(torch.zeros_like(gradient)), ErrorFeedback(TopK(k=k))
+    kept = feedback.residuals.of([parameter], gradient).copy_(residual)
+    bucket = GradBucket(0, gradient.clone(), [], [parameter], True)
+    return compress_hook(CompressionState(feedback, group=group), bucket).wait(), kept.clone()
+""",
+    "ch05.packed_signs": """\
+from dtlearn.gradient_compression.codecs.sign import PackedSign
+
+
+def packed_signs(chunk):
+    codec = PackedSign(chunk)
+    return lambda x: codec.encode(x)[::-1], lambda bits, scales, n: codec.decode((scales, bits), n)
+""",
     "ch05.outer_step": """\
 from dtlearn.gradient_compression.averaging.diloco import DiLoCo
 
