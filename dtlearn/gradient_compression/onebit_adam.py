@@ -45,6 +45,9 @@ class OneBitAdam(Optimizer):
     has none; DeepSpeed's had the option and did not use it. Without that of v, which is far from 1 after a short
     warm-up, the steps would grow at once by 1 / sqrt(1 - beta_2^T): threefold after 100 steps.)
 
+    Clip each rank's own gradients, before the step. A loss scaler must agree with all ranks on skipping a step, since
+    those that step wait for the others.
+
     One bit has no zero: an element that never had a gradient in the warm-up has v = 0, and plus or minus a scale over
     eps is a huge step. DeepSpeed asked the user for a mask of such elements; here they are neither sent nor moved
     after the warm-up, and a parameter that is used for the first time then is an error.

@@ -3,7 +3,7 @@
 import torch
 import torch.distributed as dist
 
-from dtlearn.gradient_compression.own_values import all_alike, norms_of_ranks
+from dtlearn.gradient_compression.own_values import all_alike, norms_of_ranks, squared_norm
 from dtlearn.runtime.device import device as here
 from tests.devices import run_ranks
 
@@ -21,10 +21,10 @@ def compare():
         all_alike(norms_of_ranks([values, moved])),
         all_alike(norms_of_ranks([nan])),
         all_alike(norms_of_ranks([values], group=own[rank])),
-        norms_of_ranks([values, values[:2]]).tolist(),
+        norms_of_ranks([values, values[:2]]).tolist() + squared_norm([values]).tolist(),
     )
 
 
 def test_same_and_different_values(device):
     for found in run_ranks(compare, 2, device=device):
-        assert found == (True, False, False, False, [15.0, 15.0])
+        assert found == (True, False, False, False, [15.0, 15.0, 14.0])

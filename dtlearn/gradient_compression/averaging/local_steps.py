@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import isclose
 from typing import Any
 
 import torch
@@ -11,7 +12,7 @@ from torch.optim import Optimizer
 
 from dtlearn.sharing.wrapping.replicas import broadcast_module, require_same_model, require_wrapped
 
-from ..own_values import all_alike, norms_of_ranks
+from ..own_values import all_alike, norms_of_ranks, squared_norm
 
 
 class LocalSteps:
@@ -28,6 +29,9 @@ class LocalSteps:
 
     **Two levels.** A model in a DistributedDataParallel over a fast group steps with the mean of that group;
     `group` is then the slow group, of those ranks that have the same place in their fast groups, or all ranks.
+
+    **Checkpoints.** Each rank saves its own model and its own `state_dict`. To go on, make this object first, which
+    gives all ranks rank 0's model; then load this rank's model, then this state.
 
     **Communication**: at the start all-gathers of 16 and 8 bytes and a broadcast of the model from rank 0; at the first
     meeting an all-gather of 8 bytes. The rest is what `synchronize` says.
@@ -79,9 +83,13 @@ class LocalSteps:
 
     def meet(self) -> None:
         """Synchronize now; every rank of the group has to call it."""
+        self.check()
+        self.synchronize()
+
+    def check(self) -> None:
+        """Whether the ranks may meet: every trained parameter is known, and the ranks differ."""
         require_wrapped(self.module, set(map(id, self.parameters)))
         self.require_own_steps()
-        self.synchronize()
 
     def synchronize(self) -> None:
         """What happens at a meeting."""
@@ -93,6 +101,7 @@ class LocalSteps:
             "world_size": dist.get_world_size(self.group),
             "rank": dist.get_rank(self.group),
             "steps": self.steps,
+            "squared_norm": squared_norm(self.parameters).item(),
             "optimizer": self.optimizer.state_dict(),
         }
 
@@ -100,7 +109,7 @@ class LocalSteps:
         """Go on from a state of the same rank of as many ranks.
 
         Raises:
-            ValueError: it is of another number of ranks, or of another rank.
+            ValueError: it is of another number of ranks, of another rank, or of another model than is loaded.
         """
         found = {name: state[name] for name in ("world_size", "rank")}
         here = {"world_size": dist.get_world_size(self.group), "rank": dist.get_rank(self.group)}
@@ -109,6 +118,13 @@ class LocalSteps:
                 f"expected the state of rank {here['rank']} of {here['world_size']}, but this is that of rank "
                 f"{found['rank']} of {found['world_size']}: each rank steps with its own optimizer state. Go on with "
                 "as many ranks, each with its own file; or begin with new optimizers from an averaged model"
+            )
+        norm = squared_norm(self.parameters).item()
+        if not isclose(norm, state["squared_norm"], rel_tol=1e-6):  # another device adds up in another order
+            raise ValueError(
+                f"expected the model that this state was saved with, of squared norm {state['squared_norm']:.9g}, but "
+                f"that of this one is {norm:.9g}: load this rank's own model first, after making this object, "
+                "which gives all ranks the model of rank 0"
             )
         self.steps = state["steps"]
         self.optimizer.load_state_dict(state["optimizer"])

@@ -27,6 +27,9 @@ class PostLocalSGD(PeriodicAveraging):
     and `PeriodicModelAverager(period, warmup_steps=warmup_steps + period - 1)`, gives the same bits; with
     `warmup_steps=warmup_steps` it averages once more, right after the first local step.
 
+    A model with buffers is wrapped with `broadcast_buffers=False`: a DDP sends those of rank 0 in every forward pass,
+    also when it sends no gradients.
+
     **Communication** (n bytes of parameters): in the warm-up an all-reduce of n in each backward pass; then every
     `period` steps, and in each backward pass an all-reduce over `inner_group`, if there is one.
     **Memory**: n while it averages.

@@ -103,7 +103,7 @@ class StreamingDiLoCo(DiLoCo):
         self.steps += 1
         for k, places in enumerate(self.fragments):
             if self.steps % self.period == self.leaves_at(k) % self.period:
-                self.require_own_steps()
+                self.check()
                 mean = MeanInFlight(self.pseudo_gradients(places), group=self.group)
                 self._in_flight[k] = self.steps + self.overlap, mean
         back = [k for k, (due, _) in self._in_flight.items() if due == self.steps]

@@ -117,6 +117,10 @@ def interrupted():
         with pytest.raises(ValueError) as error:
             second.load_state_dict(saved[1] | wrong)
         messages.append(str(error.value))
+    third = DiLoCo(other, second.optimizer, PERIOD)  # takes rank 0's model: loaded too early, this rank's own is gone
+    if rank:
+        with pytest.raises(ValueError, match="load this rank's own model first, after making this object"):
+            third.load_state_dict(second.state_dict() | {"squared_norm": saved[1]["squared_norm"]})
     return all(map(torch.equal, whole, trace)), messages
 
 
