@@ -635,10 +635,12 @@ low = dtlearn.predict(
 low.reveal(round(64 * 128 / (64 + 128), 1))
 
 # %% [markdown]
-# torch has PowerSGD as a hook of its own. Both hooks under torch's DDP, five steps, from the same seed:
+# torch has PowerSGD as a hook of its own. Both hooks under torch's DDP, five steps, from the same random Q:
 
 # %%
 # %%ranks -o powers
+from types import SimpleNamespace
+
 from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook as theirs
 from torch.nn.parallel import DistributedDataParallel as DDP
 
@@ -656,6 +658,7 @@ def with_hook(state, hook, steps=5):
 
 
 torchs = theirs.PowerSGDState(None, matrix_approximation_rank=1, start_powerSGD_iter=2)
+torchs.rng = SimpleNamespace(randint=lambda limit: 0)  # the same random Q as ours
 ours = gc.PowerSGDState(1, start_step=2)
 (
     with_hook(torchs, theirs.powerSGD_hook) - with_hook(ours, gc.powersgd_hook)
