@@ -1,6 +1,7 @@
 """What the tests of the hooks share: a small model on ranks, under our DDP and torch's, with a hook or without."""
 
 import torch
+from torch import nn
 
 from tests.data_parallel.runs import SMALL, mlp, ours, seeded_by_rank, snapshot, torch_ddp, views
 from tests.data_parallel.test_ddp import mine
@@ -12,6 +13,24 @@ ONE_BUCKET = 25  # MiB
 def small():
     """float32, as gradients are, and as the residuals are kept in."""
     return mlp().float()
+
+
+class Empty(nn.Module):
+    """A bucket without elements, beside one with some."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.none = nn.Linear(6, 4).double(), nn.Parameter(torch.zeros(0))
+
+    def forward(self, x):
+        return self.a(x) + self.none.sum()
+
+
+def loaded(state):
+    """The small model with parameters that were saved, on the CPU."""
+    model = small()
+    model.load_state_dict({name: tensor.cpu() for name, tensor in state.items()})
+    return model
 
 
 def wrapped_with(wrap, state=None, hook=None, make=small, cap=SMALL, **options):

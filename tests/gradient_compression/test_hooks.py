@@ -19,7 +19,17 @@ from dtlearn.models import MLP
 from tests.data_parallel.runs import Paths, distance, message_of
 from tests.data_parallel.test_ddp import mine
 from tests.devices import run_ranks
-from tests.gradient_compression.runs import ONE_BUCKET, WRAPS, loss_of, same_bits, small, train, wrapped_with
+from tests.gradient_compression.runs import (
+    ONE_BUCKET,
+    WRAPS,
+    Empty,
+    loaded,
+    loss_of,
+    same_bits,
+    small,
+    train,
+    wrapped_with,
+)
 
 CODECS = {
     "half": lambda: CastCodec(),
@@ -248,17 +258,6 @@ def test_a_parameter_may_become_used_later():
         assert max(found.values()) < 1e-6, found
 
 
-class Empty(nn.Module):
-    """A bucket without elements, beside one with some."""
-
-    def __init__(self):
-        super().__init__()
-        self.a, self.none = nn.Linear(6, 4).double(), nn.Parameter(torch.zeros(0))
-
-    def forward(self, x):
-        return self.a(x) + self.none.sum()
-
-
 def empty_bucket():
     for make in CODECS.values():
         model = WRAPS["ours"](Empty().to(dtlearn.device()))
@@ -277,12 +276,6 @@ def test_a_model_without_parameters_is_refused_by_ddp():
         return message_of(lambda: WRAPS["ours"](nn.ReLU()))
 
     assert "there is nothing to train together" in run_ranks(message, 1, device="cpu")[0]
-
-
-def loaded(state):
-    model = small()
-    model.load_state_dict({name: tensor.cpu() for name, tensor in state.items()})
-    return model
 
 
 def going_on(folder):

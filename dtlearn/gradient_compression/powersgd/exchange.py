@@ -53,10 +53,11 @@ class BucketExchange:
         if self.residual is not None:
             self.given += self.residual
         self.groups = [self.begin(shape, members) for shape, members in by_shape.items()]
-        self.message = torch.cat([*(g.p.view(-1) for g in self.groups), *(self.given[s] for s in self.small)])
+        self.message = torch.cat(
+            [self.given[:0], *(g.p.view(-1) for g in self.groups), *(self.given[s] for s in self.small)]
+        )
         self.work: Any = dist.all_reduce(self.message, group=state.group, async_op=True)
-        device = self.buffer.device
-        self.future: Future[torch.Tensor] = Future(devices=[device] if device.type == "cuda" else None)
+        self.future = MeanFuture(self.work, self.buffer.device)
 
     def begin(self, shape: tuple[int, int, int], members: list[tuple[torch.Tensor, int]]) -> Matrices:
         """The Ps of matrices of one shape, (n, m, r)."""
@@ -69,6 +70,7 @@ class BucketExchange:
     def send_qs(self) -> None:
         """When the Ps are there: make them orthogonal, and send the Qs."""
         self.work.wait()
+        self.future.first_work = None
         sums = self.message.split([*(g.p.numel() for g in self.groups), *(s.stop - s.start for s in self.small)])
         for matrices, p in zip(self.groups, sums, strict=False):
             matrices.p = orthogonal(p.view_as(matrices.p))
@@ -111,6 +113,20 @@ class BucketExchange:
                 kept = self.state.qs.setdefault(p, torch.zeros_like(q))
                 keep_if_finite(kept, q, judged_by=self.means)
         self.future.set_result(self.buffer.copy_(self.means))
+
+
+class MeanFuture(Future[torch.Tensor]):
+    """The future of a bucket; it has an end also if an error ends backward before the next bucket is there."""
+
+    def __init__(self, first_work: Any, device: torch.device) -> None:
+        super().__init__(devices=[device] if device.type == "cuda" else None)
+        self.first_work = first_work  # until the Qs have been sent
+
+    def wait(self) -> torch.Tensor:
+        if self.first_work is not None:  # then the last bucket never came
+            self.first_work.wait()
+            raise RuntimeError("backward ended before all buckets were there: this bucket has no mean")
+        return super().wait()
 
 
 def orthogonal(matrices: torch.Tensor) -> torch.Tensor:
