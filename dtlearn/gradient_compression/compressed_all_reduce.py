@@ -1,7 +1,7 @@
 """An all-reduce whose every message is compressed, with error feedback on both sides of it.
 
 Source: Tang et al., "1-bit Adam: Communication Efficient Large-Scale Training with Adam's Convergence Speed", ICML
-2021, arXiv 2102.02888, algorithm 1 and section 5 (compressed all-reduce). There one rank is the server of each part.
+2021, arXiv 2102.02888. DeepSpeed had it as `compressed_allreduce`, with the root mean square as the scale.
 """
 
 from __future__ import annotations

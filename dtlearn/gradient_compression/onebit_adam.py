@@ -62,7 +62,7 @@ class OneBitAdam(Optimizer):
     Args:
         params: as of any optimizer; groups may have learning rates, betas and weight decay of their own.
         lr, betas, eps, weight_decay: as of AdamW. A missing gradient counts as zero.
-        warmup_steps: T; the paper has 15 to 25% of all steps.
+        warmup_steps: T; the guide of DeepSpeed had 15 to 25% of all steps.
         codec: what compresses the momentum; None: `PackedSign()`.
         group: ranks that train together; None: all.
 

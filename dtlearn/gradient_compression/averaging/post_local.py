@@ -1,6 +1,7 @@
 """Post-local SGD: data parallelism first, while the parameters still change much, and local steps then.
 
-Source: Lin et al., "Don't Use Large Mini-Batches, Use Local SGD", ICLR 2020, section 3. torch's counterparts are
+Source: Lin et al., "Don't Use Large Mini-Batches, Use Local SGD", ICLR 2020, arXiv
+1808.07217. torch's counterparts are
 `post_localSGD_hook`, `PeriodicModelAverager` and `PostLocalSGDOptimizer`.
 """
 
@@ -25,7 +26,7 @@ class PostLocalSGD(PeriodicAveraging):
 
     The hook does the warm-up: it is for torch's DDP and for ours. torch's own, with `start_localSGD_iter=warmup_steps`
     and `PeriodicModelAverager(period, warmup_steps=warmup_steps + period - 1)`, gives the same bits; with
-    `warmup_steps=warmup_steps` it averages once more, right after the first local step.
+    `warmup_steps=warmup_steps` it averages one local step after the warm-up, and every `period` steps from there.
 
     A model with buffers is wrapped with `broadcast_buffers=False`: a DDP sends those of rank 0 in every forward pass,
     also when it sends no gradients.

@@ -1,7 +1,7 @@
 """Streaming DiLoCo: one fragment of the model at a time, on its way while training goes on.
 
 Source: Douillard et al., "Streaming DiLoCo with overlapping communication: Towards a Distributed Free Lunch", arXiv
-2501.18512, algorithm 2, without its quantization. When which fragment is sent, and that the pseudo-gradient counts from
+2501.18512, without its quantization. When which fragment is sent, and that the pseudo-gradient counts from
 the outer parameters, is as in torchft's `DiLoCo` (`torchft/local_sgd.py`).
 """
 

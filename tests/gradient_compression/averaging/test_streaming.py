@@ -44,7 +44,7 @@ def in_two(model, inner, **options):
 
 
 def by_paper(num_workers, overlap, mixing):
-    """Algorithm 2 in one process, each fragment by its own account; returns the parameters by step, (workers, n)."""
+    """All workers in one process, each fragment by its own account; returns the parameters by step, (workers, n)."""
     models = [make_model() for _ in range(num_workers)]
     optimizers = [OPTIMIZERS["adamw"](m.parameters()) for m in models]
     theta, momentum, on_its_way, trace = flat(models[0]), torch.zeros(53, dtype=torch.float64), {}, []
