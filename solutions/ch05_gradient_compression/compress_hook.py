@@ -44,8 +44,8 @@ vector (n,).
 `torch.futures.collect_all([future, another])` one that is done when both are. Read your own `parts` in `f`: what a
 backend gives a collective's future as its value differs.
 
-What it costs: a rank hands over n + 4 bytes, and each of the other N - 1 ranks gets them. A ring all-reduce of
-float32 sends 8 n (N - 1) / N bytes a rank, no more than that from 8 ranks up: the hook pays on fewer.
+What it costs: in a ring each rank sends (n + 4)(N - 1) bytes, as the codes of all ranks pass by. An all-reduce of
+float32 sends 8 n (N - 1) / N, which is less from 8 ranks up: this hook saves bytes on fewer.
 """
 
 # No `from __future__ import annotations` here: PyTorch's DDP insists on these annotations, not as texts.
