@@ -81,6 +81,13 @@ MISTAKES = {
         ("tests.parameter_server.runs:train", 1, 2, "adam"),
         "assign a gradient with device type 'cpu'",
     ),
+    "gradient_compression": (
+        "dtlearn.gradient_compression.residuals",
+        "torch.zeros(sum(sizes), dtype=dtype, device=gradient.device)",
+        "torch.zeros(sum(sizes), dtype=dtype)",
+        ("tests.gradient_compression.test_page_error_feedback:on_device",),
+        TWO_DEVICES,
+    ),
     "memory": (
         "dtlearn.memory.page_checkpoint",
         "            output = ctx.function(*inputs)\n",
