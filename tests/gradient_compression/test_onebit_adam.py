@@ -37,8 +37,8 @@ def signs(x):
     return torch.cat([(2.0 * (part >= 0).double() - 1.0) * part.abs().mean() for part in parts] or [x])
 
 
-def by_paper(ranks):
-    """Algorithm 1 in one process, on flat vectors: parameters by step, and the variance after each."""
+def by_paper(ranks, preconditioned=False):
+    """All ranks in one process, on flat vectors: parameters by step, and the last variance."""
     model = make_model()
     x = flat(model)
     (lr, (beta1, beta2), decay), n = OPTIONS.values(), len(x)
@@ -57,11 +57,13 @@ def by_paper(ranks):
             v = beta2 * v + (1 - beta2) * g.mean(0) ** 2
             corrected = v / (1 - beta2**step)
         else:
-            given = beta1 * m + (1 - beta1) * g + worker  # (ranks, n)
+            root = corrected.sqrt() + 1e-8 if preconditioned else 1.0
+            given = (beta1 * m + (1 - beta1) * g) / root + worker  # (ranks, n)
             sent = torch.stack([torch.cat([signs(part) for part in row.split(size)]) for row in given])
             mean = sent.mean(0) + server
             m = torch.cat([signs(part) for part in mean.split(size)])
             worker, server = given - sent, mean - m
+            m = m * root
         x = x * (1 - lr * decay) - lr * (m / (1 - beta1**step)) / (corrected.sqrt() + 1e-8)
         trace.append(x)
     return trace, v
@@ -76,14 +78,17 @@ def one_run():
         variances.append(torch.cat([optimizer.state[p]["exp_avg_sq"].reshape(-1) for p in model.parameters()]).cpu())
     ddp = DistributedDataParallel(make_model().to(here()))
     adamw = torch.optim.AdamW(ddp.parameters(), **OPTIONS)
-    return trace, variances, train(ddp, adamw)
+    model = make_model().to(here())
+    return trace, variances, train(ddp, adamw), train(model, make(model, preconditioned=True))
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 4])
 def test_the_warm_up_is_adamw_and_then_all_ranks_are_one_process(ranks, device):
     run = run_ranks(one_run, ranks, device=device)
     expected, variance = by_paper(ranks)
-    for trace, variances, adamw in run:
+    other, _ = by_paper(ranks, preconditioned=True)
+    for trace, variances, adamw, preconditioned in run:
+        assert max(float((a - b).abs().max()) for a, b in zip(preconditioned, other, strict=True)) < TOLERANCE
         assert max(float((a - b).abs().max()) for a, b in zip(trace[:WARM_UP], adamw, strict=False)) < TOLERANCE
         assert max(float((a - b).abs().max()) for a, b in zip(trace, expected, strict=True)) < TOLERANCE
         assert float((trace[WARM_UP] - adamw[WARM_UP]).abs().max()) > 1e-3  # from there on it is another optimizer
@@ -134,6 +139,29 @@ def test_sabotage_a_dropped_error_trains_visibly_worse():
     right, without_workers, without_servers = run_ranks(three, 2, device="cpu")[0]
     assert right < 0.15, (right, without_workers, without_servers)
     assert without_workers > 2 * right and without_servers > 2 * right, (right, without_workers, without_servers)
+
+
+def with_a_small_variance(preconditioned):
+    """The largest step after the warm-up, in learning rates; one element's gradient is a millionth of the others'."""
+    x, scale = nn.Parameter(torch.ones(64, device=here())), torch.ones(64, device=here())
+    scale[0] = 1e-6
+    optimizer = OneBitAdam([x], lr=0.01, warmup_steps=10, preconditioned=preconditioned)
+    largest = 0.0
+    for step in range(20):
+        before = x.detach().clone()
+        x.grad = scale * torch.randn(64, generator=torch.Generator().manual_seed(2 * step + dist.get_rank())).to(here())
+        optimizer.step()
+        largest = max(largest, float((x.detach() - before).abs().max()) / 0.01) if step >= 10 else 0.0
+    return largest
+
+
+def both():
+    return with_a_small_variance(False), with_a_small_variance(True)
+
+
+def test_a_small_variance_is_a_huge_step_unless_preconditioned(device):
+    for by_the_paper, preconditioned in run_ranks(both, 2, device=device):
+        assert by_the_paper > 1e4 and preconditioned < 10, (by_the_paper, preconditioned)
 
 
 def for_the_record():
