@@ -54,10 +54,12 @@ class Method:
     Attributes:
         name: for figures.
         set_up: called on every rank with the model, equal everywhere, and the task; gives the parts of a step.
+        hook: of a communication hook: what makes its state, and itself, for `register_comm_hook`. None: it is none.
     """
 
     name: str
     set_up: Callable[[nn.Module, SmallTask], StepParts]
+    hook: tuple[Callable[[], Any], Hook] | None = None
 
 
 def hooked(
@@ -88,7 +90,7 @@ def hooked(
 
         return StepParts(update)
 
-    return Method(name, set_up)
+    return Method(name, set_up, (make_state, hook))
 
 
 def averaging(
