@@ -23,8 +23,14 @@ TESTED_BY = {
         "bench/chapters/test_parameter_server.py",
         "what that bench compares",
     ),
-    "bench/chapters/pipeline_emulated": ("bench/chapters/test_pipeline.py", "one of the measurements of that bench"),
-    "bench/chapters/tensor_parallel_blocks": ("bench/chapters/test_tensor_parallel.py", "what that bench compares"),
+    "bench/chapters/on_ranks/pipeline_emulated": (
+        "bench/chapters/test_pipeline.py",
+        "one of the measurements of that bench",
+    ),
+    "bench/chapters/on_ranks/tensor_parallel_blocks": (
+        "bench/chapters/test_tensor_parallel.py",
+        "what that bench compares",
+    ),
     "bench/chapters/on_ranks/zero_ways": ("bench/chapters/test_zero.py", "what that bench compares"),
     "checks/*/*": (
         "course/test_exercises.py",

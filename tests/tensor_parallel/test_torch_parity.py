@@ -17,7 +17,7 @@ from torch.distributed.tensor.parallel import (
     parallelize_module,
 )
 
-from dtlearn.bench.chapters.tensor_parallel_blocks import COUNTERPARTS, OPTIONS, our_block, torch_block
+from dtlearn.bench.chapters.on_ranks.tensor_parallel_blocks import COUNTERPARTS, OPTIONS, our_block, torch_block
 from dtlearn.models import GPT, GPTConfig, max_difference, next_token_loss
 from dtlearn.models.gpt import Block
 from dtlearn.runtime.record.training_steps import part

@@ -12,7 +12,7 @@ from ...runtime.words import format_seconds
 from ..bench import Bench, BenchResult
 from ..figures import aligned
 from ..status_line import say
-from .pipeline_emulated import (
+from .on_ranks.pipeline_emulated import (
     EMULATED,
     EMULATED_MICROBATCHES,
     EMULATED_RANKS,

@@ -13,7 +13,7 @@ from ...runtime.words import format_seconds
 from ..bench import Bench, BenchResult
 from ..figures import aligned
 from ..status_line import say
-from .tensor_parallel_blocks import ALL_WAYS, COUNTERPARTS, GAINS, OPTIONS, WAYS, Work, steps
+from .on_ranks.tensor_parallel_blocks import ALL_WAYS, COUNTERPARTS, GAINS, OPTIONS, WAYS, Work, steps
 from .words import if_more_than_cores, load_since, met, noisy
 
 if TYPE_CHECKING:

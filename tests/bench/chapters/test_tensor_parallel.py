@@ -4,8 +4,8 @@ from dataclasses import replace
 from dtlearn import cli
 from dtlearn.bench import benches
 from dtlearn.bench.chapters import tensor_parallel, words
+from dtlearn.bench.chapters.on_ranks.tensor_parallel_blocks import ALL_WAYS, OPTIONS, WAYS, Work
 from dtlearn.bench.chapters.tensor_parallel import OfRanks, TensorParallelResult
-from dtlearn.bench.chapters.tensor_parallel_blocks import ALL_WAYS, OPTIONS, WAYS, Work
 from dtlearn.models import GPTConfig
 
 BARE = dict.fromkeys(WAYS, (0.1, 0.1, 0.1)) | {"tensor parallel": (0.09, 0.09, 0.1)}

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from ...runtime.words import format_seconds
+from ....runtime.words import format_seconds
 
 if TYPE_CHECKING:
-    from ...models.in_turns import Times
-    from ...pipeline_parallel.checking.simulate import StageTimes
-    from ...pipeline_parallel.schedule import Schedule
+    from ....models.in_turns import Times
+    from ....pipeline_parallel.checking.simulate import StageTimes
+    from ....pipeline_parallel.schedule import Schedule
 
 EMULATED = ("gpipe", "1f1b", "interleaved", "zb_h1", "zbv")
 EMULATED_RANKS, EMULATED_MICROBATCHES = 4, 16
@@ -44,8 +44,8 @@ class Emulated(NamedTuple):
 
 def emulated_schedule(name: str, unit: float) -> tuple[Schedule, StageTimes]:
     """A schedule with stage times that make F, I and W of a rank's whole part take `unit` seconds each."""
-    from ...pipeline_parallel.checking.simulate import StageTimes
-    from ...pipeline_parallel.schedules.make import make_schedule
+    from ....pipeline_parallel.checking.simulate import StageTimes
+    from ....pipeline_parallel.schedules.make import make_schedule
 
     schedule = make_schedule(name, EMULATED_RANKS, EMULATED_MICROBATCHES)
     chunks = schedule.num_stages // EMULATED_RANKS
@@ -54,7 +54,7 @@ def emulated_schedule(name: str, unit: float) -> tuple[Schedule, StageTimes]:
 
 def beside_theory(name: str, unit: float, seconds: tuple[float, ...]) -> Emulated:
     """Measured seconds of a schedule's steps, and what the simulator says."""
-    from ...pipeline_parallel.checking.simulate import simulate
+    from ....pipeline_parallel.checking.simulate import simulate
 
     timeline = simulate(*emulated_schedule(name, unit))
     return Emulated(timeline.makespan, seconds, timeline.idle_to_useful)
@@ -65,9 +65,9 @@ def emulated_on_rank(names: tuple[str, ...], unit: float, rounds: int) -> Times:
     import torch
     import torch.distributed as dist
 
-    from ...models.in_turns import time_in_turns
-    from ...pipeline_parallel.emulated import WIDTH, emulated_stages, mean_of_outputs
-    from ...pipeline_parallel.runner.runner import PipelineRunner
+    from ....models.in_turns import time_in_turns
+    from ....pipeline_parallel.emulated import WIDTH, emulated_stages, mean_of_outputs
+    from ....pipeline_parallel.runner.runner import PipelineRunner
 
     inputs = torch.ones(EMULATED_MICROBATCHES, WIDTH)
     ways: dict[str, Callable[[], object]] = {}

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import torch.distributed as dist
     from torch import nn
 
-    from ...models.gpt import Block, GPTConfig
+    from ....models.gpt import Block, GPTConfig
 
 # Ours, and torch's way to do the same.
 COUNTERPARTS = {"tensor parallel": "parallelize_module", "sequence parallel": "SequenceParallel"}
@@ -41,9 +41,9 @@ class Work(NamedTuple):
 
 def our_block(block: Block, *, group: dist.ProcessGroup | None = None, **options: Any) -> nn.Module:
     """The course's layers in the place of a block's attention and feed-forward network, with the same weights."""
-    from ...tensor_parallel.attention import ParallelAttention
-    from ...tensor_parallel.layers.feed_forward import ParallelFeedForward
-    from ...tensor_parallel.sequence_parallel import mark_sequence_parallel
+    from ....tensor_parallel.attention import ParallelAttention
+    from ....tensor_parallel.layers.feed_forward import ParallelFeedForward
+    from ....tensor_parallel.sequence_parallel import mark_sequence_parallel
 
     parallel: Any = block
     parallel.attention = ParallelAttention.from_attention(block.attention, group=group, **options)
@@ -90,7 +90,7 @@ def steps(work: Work, names: tuple[str, ...]) -> dict[str, BlockStep]:
     import torch.distributed as dist
     from torch.distributed.device_mesh import init_device_mesh
 
-    from ...models.gpt import Block
+    from ....models.gpt import Block
 
     t, rank = dist.get_world_size(), dist.get_rank()
     mesh = init_device_mesh("cpu", (t,))
