@@ -80,8 +80,8 @@ class CompressedAllReduce:
         if not bool(result.isfinite().all()):
             raise ValueError(
                 "expected finite values from every rank, but their mean has NaN or infinity, which error feedback "
-                "would keep for ever. Nothing was changed: a rank has a gradient that is not finite, then skip this step "
-                "on all; or training has diverged"
+                "would keep for ever. Nothing was changed: a rank has a gradient that is not finite, then skip this "
+                "step on all; or training has diverged"
             )
         sent = torch.cat([self.codec.decode(p, size) for p, size in zip(payloads, self.sizes, strict=True)])  # (n,)
         self.worker_error = given - sent
