@@ -774,7 +774,7 @@ rank_table(rows, caption="Four steps of 1-bit Adam, two of them warm-up")
 # One bit an element, and 4 bytes of scale for each 1,024. The trap is in the frozen v: every element of a chunk gets
 # plus or minus the *same* scale, and one whose v is next to nothing makes a huge step of it. Elements with v = 0 are
 # left alone by the package. But it takes no zero: with layers of 512, on digits, this method ends in NaN a few steps
-# after a warm-up of 4, of 30 or of 60 steps (a test has it). `preconditioned=True`, which compresses
+# after a warm-up of 4, of 30 or of 60 steps (run on two ranks). `preconditioned=True`, which compresses
 # $m / (\sqrt v + \epsilon)$ in the place of m and is this course's own variant, trains there.
 #
 # (DeepSpeed, where the method comes from, deleted it in September 2026, with 1-bit LAMB and 0/1 Adam: pull requests 8490
@@ -855,7 +855,7 @@ show(
 #
 # ## A GPT
 #
-# *Needs: section 4.* The same methods on text: a GPT of 34,688 parameters, Adam, 40 steps.
+# *Needs: section 4.* The same methods on text: a GPT of 21,984 parameters, Adam, 40 steps.
 
 # %% jupyter={"source_hidden": true} tags=["nbval-ignore-output"]
 TEXT = ["no compression", "top-k", "sign", "sign, no feedback", "1-bit Adam", "DiLoCo"]

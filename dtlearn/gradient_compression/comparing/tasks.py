@@ -54,7 +54,7 @@ def digits_task() -> SmallTask:
         lambda: (digits.test_x, digits.test_y),
         lambda parameters: torch.optim.SGD(parameters, lr=0.3),
         sgd_lr=0.1,
-        adam_lr=5e-3,
+        adam_lr=1e-3,
     )
 
 
