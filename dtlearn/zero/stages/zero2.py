@@ -236,7 +236,7 @@ def weakly(method: Callable[[], None]) -> Callable[..., None]:
 def add_gradients(optimizer: ZeroRedundancyOptimizer, b: int, shard: torch.Tensor) -> None:
     """Give the pieces in bucket `b` this shard of gradients, beside what they have from earlier micro-batches."""
     flat = optimizer.flat
-    pieces = [flat.pieces[own.parameter] for own in flat.partition.buckets[b].slices(flat.rank)]
+    pieces = [flat.pieces[own.parameter] for own in flat.slices[b]]
     earlier = [piece.grad for piece in pieces]
     flat.set_gradients(b, shard)
     for piece, before in zip(pieces, earlier, strict=True):
