@@ -171,6 +171,11 @@ class ZeroRedundancyOptimizer(torch.optim.Optimizer):
         """Note that the pieces in bucket `b` have the gradients of this step: stage 2 reduces during backward."""
         self._reduced.add(b)
 
+    @property
+    def is_reduced(self) -> bool:
+        """Whether pieces have the gradients of this step."""
+        return bool(self._reduced)
+
     def step(self, closure: Callable[[], Any] | None = None, **kwargs: Any) -> Any:
         """Update this rank's pieces, and gather all others'.
 
