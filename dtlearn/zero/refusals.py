@@ -49,6 +49,7 @@ def refuse_steps(parameters: Iterable[nn.Parameter], check: Callable[[], None]) 
     return register_optimizer_step_pre_hook(before_step)
 
 
+CLIPPING = torch.nn.utils.clip_grad.__name__
 _is_elsewhere = WeakIdKeyDictionary()  # parameter -> tells whether its gradient is in the shards now
 
 
@@ -66,7 +67,7 @@ class WholeParameter(nn.Parameter):
             RuntimeError: one of `torch.nn.utils.clip_grad_norm_` and its kind reads it, and it is in the shards.
         """
         gradient: torch.Tensor | None = _plain_grad.__get__(self)
-        if gradient is None and sys._getframe(1).f_globals.get("__name__") == torch.nn.utils.clip_grad.__name__:
+        if gradient is None and sys._getframe(1).f_globals.get("__name__") == CLIPPING:
             is_elsewhere = _is_elsewhere.get(self)
             if is_elsewhere is not None and is_elsewhere():
                 raise RuntimeError(
