@@ -42,10 +42,7 @@ class Guarded:
                     )
             if func.__name__ in ("numpy", "__array__"):  # torch frees nothing that an array has
                 args = (args[0].clone(), *args[1:])
-            result = func(*args, **kwargs) if kwargs else func(*args)
-            if isinstance(result, Iterator):  # of the rows
-                return iter(_guard(list(result), memories))
-            return _guard(result, memories)
+            return _guard(func(*args, **kwargs) if kwargs else func(*args), memories)
 
 
 class UnshardedParameter(Guarded, nn.Parameter):
@@ -74,11 +71,16 @@ def _memories_of(values: Iterable[Any]) -> list[torch.UntypedStorage]:
 
 def _guard(result: Any, memories: Sequence[torch.UntypedStorage]) -> Any:
     """A result of torch; the views in it say from now on when they are read."""
-    for tensor in result if isinstance(result, list | tuple) else (result,):
-        if type(tensor) is torch.Tensor and torch._C._has_storage(tensor):
-            own = tensor.untyped_storage()._cdata
+    if type(result) is torch.Tensor:
+        if torch._C._has_storage(result):
+            own = result.untyped_storage()._cdata
             for memory in memories:
                 if memory._cdata == own:
-                    view: Any = tensor  # the object that autograd knows, and no node more in its graph
+                    view: Any = result  # the object that autograd knows, and no node more in its graph
                     view.__class__, view.memory = UnshardedView, memory
+    elif isinstance(result, list | tuple):
+        for each in result:
+            _guard(each, memories)
+    elif isinstance(result, Iterator):  # of the rows
+        return iter(_guard(list(result), memories))
     return result
