@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from .codecs.codec import Codec, Payload
-from .residuals import Residuals, keep_if_finite
+from .residuals import Residuals, all_finite, keep_if
 
 
 class ErrorFeedback:
@@ -64,7 +64,7 @@ class ErrorFeedback:
         given = gradient + residual
         payload = self.codec.encode(given, generator=generator)
         self.codec.add_decoded(given, payload, alpha=-1)
-        keep_if_finite(residual, given)
+        keep_if(all_finite(given), residual, given)
         return payload
 
     def state_dict(self, model: nn.Module) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from torch import nn
 from .codecs.codec import Codec, Payload
 from .codecs.sparse import RandomK, TopK
 from .error_feedback import ErrorFeedback
-from .residuals import Residuals, keep_if_finite
+from .residuals import Residuals, all_finite, keep_if
 
 
 class MomentumCorrection(ErrorFeedback):
@@ -64,8 +64,9 @@ class MomentumCorrection(ErrorFeedback):
         payload = self.codec.encode(given, generator=generator)
         sent = self.codec.decode(payload, len(given))
         left = given - sent
-        keep_if_finite(velocity, torch.where(sent == 0, pushed, 0), judged_by=left)
-        keep_if_finite(residual, left)
+        finite = all_finite(left)
+        keep_if(finite, velocity, torch.where(sent == 0, pushed, 0))
+        keep_if(finite, residual, left)
         return payload
 
     def state_dict(self, model: nn.Module) -> dict[str, Any]:

@@ -76,12 +76,14 @@ class Residuals:
         self._wholes = {}
 
 
-def keep_if_finite(kept: torch.Tensor, left: torch.Tensor, *, judged_by: torch.Tensor | None = None) -> None:
-    """Write `left` over `kept` unless some element is not finite, of `left` or of another tensor that decides.
+def all_finite(tensor: torch.Tensor) -> torch.Tensor:
+    """Whether there is no NaN and no infinity in it: (), bool, on its device, since to ask would be to wait."""
+    if not tensor.numel():
+        return torch.ones((), dtype=torch.bool, device=tensor.device)
+    low, high = tensor.aminmax()  # one pass; NaN goes through both
+    return low.isfinite() & high.isfinite()
 
-    The answer stays on the device: to ask for it would be to wait for it.
-    """
-    judged_by = left if judged_by is None else judged_by
-    if judged_by.numel():
-        finite = torch.linalg.vector_norm(judged_by, torch.inf).isfinite()  # NaN and infinity go through a maximum
-        kept.copy_(torch.where(finite, left, kept))
+
+def keep_if(finite: torch.Tensor, kept: torch.Tensor, left: torch.Tensor) -> None:
+    """Write `left` over `kept` if `finite`, (), is true."""
+    torch.where(finite, left, kept, out=kept)
