@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from .codecs.codec import Codec, Payload
-from .residuals import Residuals, all_finite, keep_if
+from .residuals import Residuals, Updates, all_finite, keep_if
 
 
 class ErrorFeedback:
@@ -30,13 +30,15 @@ class ErrorFeedback:
     for terms of higher order (Karimireddy et al., Lemma 3 and Theorem II).
 
     A gradient that is not finite is sent as it is, so that every rank sees it in the mean and can skip the step, and
-    this rank's residual stays what it was. Residuals have the scale of the gradients: after a change of the loss scale
+    this rank's residual stays what it was. With `compress_hook` the residuals of such a bucket stay on all ranks; those
+    of a bucket whose mean is finite go on. Residuals have the scale of the gradients: after a change of the loss scale
     they are too large or too small by its factor.
 
     A parameter that no rank uses in a step (`find_unused_parameters`) still sends from its residual, and DDP throws
     that mean away.
 
-    **Communication**: none. **Memory**: 4 bytes a parameter (8 for float64), and once more of a bucket to encode it.
+    **Communication**: none. **Memory**: 4 bytes a parameter (8 for float64), and once more of a bucket to encode it;
+    with `compress_hook` of all buckets that are under way.
 
     Attributes:
         codec: may be replaced between two steps.
@@ -60,12 +62,19 @@ class ErrorFeedback:
         Raises:
             ValueError: the gradient has another number of elements than the parameters.
         """
+        payload, updates = self.prepare(gradient, parameters, generator=generator)
+        keep_if(all_finite(updates[0][1]), updates)
+        return payload
+
+    def prepare(
+        self, gradient: torch.Tensor, parameters: Sequence[torch.Tensor], *, generator: torch.Generator | None = None
+    ) -> tuple[Payload, Updates]:
+        """The same, and in place of keeping anything: what is to be kept if all goes well, e first."""
         residual = self.residuals.of(parameters, gradient)
         given = gradient + residual
         payload = self.codec.encode(given, generator=generator)
         self.codec.add_decoded(given, payload, alpha=-1)
-        keep_if(all_finite(given), residual, given)
-        return payload
+        return payload, [(residual, given)]
 
     def state_dict(self, model: nn.Module) -> dict[str, Any]:
         """Copies of the residuals, by the names that the parameters have in `model`."""

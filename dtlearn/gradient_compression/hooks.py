@@ -17,6 +17,7 @@ from dtlearn.sharing.flat_collectives import all_gather_single
 
 from .codecs.codec import Codec, Payload
 from .error_feedback import ErrorFeedback
+from .residuals import Updates, all_finite, keep_if
 
 
 class CompressionState:
@@ -74,17 +75,17 @@ class CompressionState:
                 self._generator.set_state(self._generator_state)
         return self._generator
 
-    def encode(self, bucket: dist.GradBucket) -> Payload:
-        """What this rank sends of a bucket."""
+    def encode(self, bucket: dist.GradBucket) -> tuple[Payload, Updates]:
+        """What this rank sends of a bucket, and what it is to keep if the mean is finite."""
         buffer = bucket.buffer()
         if self.codec_at is not None:
             self.codec = self.codec_at(self.step)
         self.step += bucket.is_last()
         generator = self.generator(buffer.device)
         if self.feedback is None:
-            return self.codec.encode(buffer.to(wide(buffer.dtype)), generator=generator)
+            return self.codec.encode(buffer.to(wide(buffer.dtype)), generator=generator), []
         self.feedback.codec = self.codec
-        return self.feedback.encode(buffer, bucket.parameters(), generator=generator)
+        return self.feedback.prepare(buffer, bucket.parameters(), generator=generator)
 
     def state_dict(self, model: nn.Module) -> dict[str, Any]:
         """What this rank needs to go on: plain values and tensors. Every rank saves its own.
@@ -124,14 +125,14 @@ class CompressionState:
 
 
 def compress_hook(state: CompressionState, bucket: dist.GradBucket) -> Future[torch.Tensor]:
-    """The mean of what the ranks' payloads stand for.
+    """The mean of what the ranks' payloads stand for. Where it is not finite, every rank keeps what it had kept before.
 
     **Communication** (a payload of b bytes, N ranks): one all-gather, each rank gives b bytes and gets N b; nothing
     is added on the way. A ring all-reduce of the n elements would send 8 n (N-1)/N bytes a rank, this b (N-1).
     **Memory**: N b bytes, and the mean in float32 until it is done; what the state has beside it.
     """
     buffer = bucket.buffer()
-    payload = state.encode(bucket)
+    payload, updates = state.encode(bucket)
     codec, num_ranks = state.codec, dist.get_world_size(state.group)  # the state may have another codec by then
     message = to_message(payload)
     if not len(message):
@@ -144,7 +145,13 @@ def compress_hook(state: CompressionState, bucket: dist.GradBucket) -> Future[to
         done.value()  # raises what went wrong; gloo's value is only our own message
         for theirs in messages.view(num_ranks, -1):  # in the order of the ranks: all add alike
             codec.add_decoded(mean, from_message(theirs, payload))
-        return buffer.copy_(mean.div_(num_ranks))
+        buffer.copy_(mean.div_(num_ranks))
+        if buffer.is_cuda:  # a callback has a stream of its own, and the memory was given out on another one
+            for _, left in updates:
+                left.record_stream(torch.cuda.current_stream(buffer.device))
+        if updates:
+            keep_if(all_finite(buffer), updates)  # one answer on all ranks
+        return buffer
 
     return future.then(decode_mean)
 

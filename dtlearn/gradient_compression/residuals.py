@@ -7,6 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
+Updates = list[tuple[torch.Tensor, torch.Tensor]]  # what is kept, and what is to be kept in its place
+
 
 class Residuals:
     """A tensor for each parameter, flat and in float32 at least; those of a bucket lie one after the other.
@@ -84,6 +86,7 @@ def all_finite(tensor: torch.Tensor) -> torch.Tensor:
     return low.isfinite() & high.isfinite()
 
 
-def keep_if(finite: torch.Tensor, kept: torch.Tensor, left: torch.Tensor) -> None:
-    """Write `left` over `kept` if `finite`, (), is true."""
-    torch.where(finite, left, kept, out=kept)
+def keep_if(finite: torch.Tensor, updates: Updates) -> None:
+    """Write over what is kept if `finite`, (), is true."""
+    for kept, left in updates:
+        torch.where(finite, left, kept, out=kept)

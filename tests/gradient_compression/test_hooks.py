@@ -215,23 +215,28 @@ def test_each_sabotage_trains_worse():
 # Bad input
 
 
-def with_broken(value):
-    """One rank has a gradient that is not finite, in step 1. Of each step: is the mean finite, and what is kept."""
-    state = CompressionState(TopK(ratio=0.1))
+def with_broken(value, name):
+    """One rank's gradient is not finite, in step 1. Of each step: is the mean finite, and is something new kept."""
+    state = CompressionState(CODECS[name]())
     model, found = wrapped_with("ours", state, compress_hook), []
+    memories = [state.feedback.residuals, *([state.feedback.velocities] if name == "dgc" else [])]
     for step in range(3):
+        before = [part.clone() for memory in memories for part in memory.parts.values()]
         model.zero_grad()
         loss = loss_of(model, step)
         (loss * value if step == 1 and dist.get_rank() == 0 else loss).backward()
         finite = all(bool(p.grad.isfinite().all()) for p in model.parameters())
-        found.append((finite, all(bool(r.isfinite().all()) for r in state.feedback.residuals.parts.values())))
+        after = [part for memory in memories for part in memory.parts.values()]
+        assert all(bool(part.isfinite().all()) for part in after)
+        found.append((finite, not (before and all(map(torch.equal, before, after)))))
     return found
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_a_broken_gradient_is_seen_by_all_and_kept_by_nobody(value):
-    for found in run_ranks(with_broken, 2, value, device="cpu"):
-        assert found == [(True, True), (False, True), (True, True)]
+@pytest.mark.parametrize("name", ["topk", "dgc"])
+def test_a_broken_gradient_is_seen_by_all_and_changes_what_nobody_keeps(value, name):
+    for found in run_ranks(with_broken, 2, value, name, device="cpu"):
+        assert found == [(True, True), (False, False), (True, True)]
 
 
 def used_later():

@@ -102,9 +102,9 @@ def test_there_is_nothing_in_an_empty_tensor_that_is_not_finite():
 def test_only_what_is_finite_is_kept():
     kept = torch.ones(3)
     left = torch.tensor([1.0, torch.nan, 2.0])
-    keep_if(all_finite(left), kept, left)
+    keep_if(all_finite(left), [(kept, left)])
     assert kept.tolist() == [1, 1, 1]
     left = torch.full((3,), 3e38)  # the sum would be infinite
-    keep_if(all_finite(left), kept, left)
+    keep_if(all_finite(left), [(kept, left)])
     assert torch.equal(kept, left)
-    keep_if(all_finite(flat(0)), flat(0), flat(0))
+    keep_if(all_finite(flat(0)), [(flat(0), flat(0))])

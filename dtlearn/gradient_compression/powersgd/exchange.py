@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 from torch.futures import Future
 
-from ..residuals import all_finite, keep_if
+from ..residuals import Updates, all_finite, keep_if
 from .state import PowerSGDState
 
 
@@ -104,16 +104,17 @@ class BucketExchange:
             self.multiply(matrices, q.view_as(matrices.q))
         for part, mean in zip(self.small, self.small_means.split([s.stop - s.start for s in self.small]), strict=True):
             self.buffer[part] = mean
-        finite = all_finite(self.buffer)
+        updates: Updates = []
         if self.residual is not None:
             left = self.given.sub_(self.buffer)
             for part in self.small:
                 left[part] = 0
-            keep_if(finite, self.residual, left)
+            updates.append((self.residual, left))
         if self.groups and self.state.warm_start:
-            keep_if(finite, self.kept_qs, self.qs)
+            updates.append((self.kept_qs, self.qs))
             for matrices, kept in zip(self.groups, self.kept_qs.split(self.q_sizes), strict=True):
                 self.state.qs.update(zip(matrices.parameters, kept.view_as(matrices.q), strict=True))
+        keep_if(all_finite(self.buffer), updates)
         self.future.set_result(self.buffer)
 
     def multiply(self, matrices: Matrices, q: torch.Tensor) -> None:
