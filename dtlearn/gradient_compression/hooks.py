@@ -96,6 +96,7 @@ class CompressionState:
         generator = self._generator_state if self._generator is None else self._generator.get_state()
         return {
             "world_size": dist.get_world_size(self.group),
+            "rank": dist.get_rank(self.group),
             "step": self.step,
             "generator": generator,
             "feedback": None if self.feedback is None else self.feedback.state_dict(model),
@@ -105,13 +106,18 @@ class CompressionState:
         """Take up what `state_dict` gave on this rank.
 
         Raises:
-            ValueError: it is of another number of ranks, of another model, or with error feedback on one side only.
+            ValueError: it is of another number of ranks, of another rank or model, or with error feedback on one side only.
         """
-        size = dist.get_world_size(self.group)
+        size, rank = dist.get_world_size(self.group), dist.get_rank(self.group)
+        if state["rank"] != rank and state["world_size"] == size:
+            raise ValueError(
+                f"expected the state of rank {rank} of {size}, but this is that of rank {state['rank']}: what a rank "
+                "has not sent yet is its own. Let every rank save and load a file of its own"
+            )
         if state["world_size"] != size:
             raise ValueError(
                 f"this state was kept by one of {state['world_size']} ranks, and {size} train now: residuals belong to "
-                "their ranks. Begin with a new CompressionState; what was kept is lost, about a step's gradient"
+                "their ranks. Begin with a new CompressionState; what was kept is lost, several steps' gradients"
             )
         if (state["feedback"] is None) != (self.feedback is None):
             raise ValueError(
@@ -175,6 +181,7 @@ def from_message(message: torch.Tensor, like: Payload) -> Payload:
 
 def completed(value: torch.Tensor) -> Future[torch.Tensor]:
     """A future that has its value already."""
-    future: Future[torch.Tensor] = Future()
+    # A future of tensors on a GPU has to know the device, or its value is no longer waited for there.
+    future: Future[torch.Tensor] = Future(devices=[value.device]) if value.is_cuda else Future()
     future.set_result(value)
     return future

@@ -35,7 +35,9 @@ class PowerSGDState:
     Beside torch's hook: what is kept belongs to parameters, not to buckets, so it need not wait for torch's DDP to
     rebuild its buckets (`start_powerSGD_iter` must be 2 there); small tensors travel with the Ps; a column of zeros is
     made orthogonal (by a QR decomposition), where torch's Gram-Schmidt divides by zero for ranks 1 and 2; a bucket
-    whose mean is not finite leaves no trace; the next bucket's backward goes on beside the all-reduce of P.
+    whose mean is not finite leaves no trace; the next bucket's backward goes on beside the all-reduce of P. Over
+    gloo, torch's hook with more than one bucket soon hangs or ends in an error about sizes (seen with torch 2.13): it
+    calls its later all-reduces when earlier ones end, and not in the same order on every rank.
 
     **Memory**: 4 bytes a parameter for the residual, and the Qs; a bucket that is under way, three times more.
 
