@@ -106,7 +106,8 @@ class CompressionState:
         """Take up what `state_dict` gave on this rank.
 
         Raises:
-            ValueError: it is of another number of ranks, of another rank or model, or with error feedback on one side only.
+            ValueError: it is of another number of ranks, of another rank or model, or with error feedback on one side
+                only.
         """
         size, rank = dist.get_world_size(self.group), dist.get_rank(self.group)
         if state["rank"] != rank and state["world_size"] == size:

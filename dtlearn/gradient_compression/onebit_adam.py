@@ -134,7 +134,7 @@ class OneBitAdam(Optimizer):
         """m as the mean of what the ranks make of it, in one bit an element; then the update."""
         if self.all_reduce is None:
             self._freeze(parameters)
-            self._warn_of_frozen()
+            self._warn_of_frozen(parameters)
         assert self.all_reduce is not None
         own = [
             torch.lerp(self.state[p]["exp_avg"], g, 1 - beta1).view(-1)
@@ -187,21 +187,20 @@ class OneBitAdam(Optimizer):
                 "so Adam has no step. Call backward before step, and step only when there are gradients"
             )
         self._trained = None if numel == len(trained) else trained
-        self._without_variance = [p for p in parameters if not bool(self.state[p]["exp_avg_sq"].any())]
+        self._without_variance = [p for p in parameters if p.numel() and not bool(self.state[p]["exp_avg_sq"].any())]
         dtype = torch.promote_types(variance.dtype, torch.float32)
         self.all_reduce = CompressedAllReduce(numel, self.codec, like=variance.to(dtype), group=self.group)
 
-    def _warn_of_frozen(self) -> None:
+    def _warn_of_frozen(self, parameters: list[nn.Parameter]) -> None:
         """Say on rank 0, all ranks having the same variances, how many elements will never move again."""
-        if self._trained is None or dist.get_rank(self.group):
-            return
-        numel, frozen = len(self._trained), int((~self._trained).sum())
-        warnings.warn(
-            f"{frozen:,} of {numel:,} elements had no gradient in the {self.warmup_steps} steps of the warm-up: their "
-            "variance is 0, and they are frozen from now on. If they are to be trained, make the warm-up longer",
-            RuntimeWarning,
-            stacklevel=2,
-        )
+        frozen = sum(int((self.state[p]["exp_avg_sq"] == 0).sum()) for p in parameters if p.requires_grad)
+        if frozen and dist.get_rank(self.group) == 0:
+            warnings.warn(
+                f"{frozen:,} elements had no gradient in the {self.warmup_steps} steps of the warm-up: their variance "
+                "is 0, and they are frozen from now on. If they are to be trained, make the warm-up longer",
+                RuntimeWarning,
+                stacklevel=2,
+            )
 
     def _update(self) -> None:
         """AdamW's update, in the order in which torch computes it; v is that of the last warm-up step at most."""

@@ -143,6 +143,12 @@ class MeanFuture(Future[torch.Tensor]):
 
 
 def orthogonal(matrices: torch.Tensor) -> torch.Tensor:
-    """Columns that span the same, each of norm 1 and orthogonal to the others: (b, n, r) -> (b, n, r), r <= n."""
+    """Columns that span the same, each of norm 1 and orthogonal to the others: (b, n, r) -> (b, n, r), r <= n.
+
+    Always a QR decomposition, also for columns of zeros. torch's hook takes Gram-Schmidt for ranks 1 and 2. On a CPU
+    that is slower: with a guard for zeros 26 us in place of 5 for (1, 64, 1), 780 in place of 48 for (32, 1024, 2)
+    (CPU time, one thread). On a GPU it may well be faster: QR there goes from matrix to matrix, 0.9 ms for 32 of them
+    (pytorch issue 143281, an RTX 3090, torch 2.13); ours was not measured on one.
+    """
     q: torch.Tensor = torch.linalg.qr(matrices).Q
     return q

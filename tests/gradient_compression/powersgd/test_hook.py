@@ -192,6 +192,27 @@ def test_after_an_interrupted_pass_the_next_is_whole():
     assert max(run_ranks(interrupted, 2, device="cpu")) < TOLERANCE
 
 
+def passes(interrupt):
+    """A backward pass that an error may end between two buckets, and one more; the record has its calls."""
+    model = wrapped_with("ours", PowerSGDState(2), powersgd_hook)
+    if interrupt:
+        handle = model.module.layers[0].weight.register_hook(lambda gradient: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            loss_of(model, 0).backward()
+        handle.remove()
+    model.zero_grad()
+    loss_of(model, 1).backward()
+
+
+def test_of_an_interrupted_pass_nothing_is_sent_later():
+    calls = []
+    for interrupt in (False, True):
+        record = run_ranks(passes, 2, interrupt, device="cpu", record=True).record
+        calls.append([event.nbytes for event in record.select(rank=0, op="all_reduce")])
+    whole, interrupted = calls
+    assert len(whole) == 4 and interrupted[-4:] == whole and len(interrupted) == 4 + 1, calls
+
+
 def failing():
     """What goes wrong after the last all-reduce comes out of backward, and nobody waits for ever."""
     model = wrapped_with("ours", PowerSGDState(2), powersgd_hook)
