@@ -17,6 +17,7 @@ from dtlearn.sharing.flat_collectives import all_gather_single
 
 from .codecs.codec import Codec, Payload
 from .error_feedback import ErrorFeedback
+from .own_values import require_own_state
 from .residuals import Updates, all_finite, keep_if
 
 
@@ -109,17 +110,7 @@ class CompressionState:
             ValueError: it is of another number of ranks, of another rank or model, or with error feedback on one side
                 only.
         """
-        size, rank = dist.get_world_size(self.group), dist.get_rank(self.group)
-        if state["rank"] != rank and state["world_size"] == size:
-            raise ValueError(
-                f"expected the state of rank {rank} of {size}, but this is that of rank {state['rank']}: what a rank "
-                "has not sent yet is its own. Let every rank save and load a file of its own"
-            )
-        if state["world_size"] != size:
-            raise ValueError(
-                f"this state was kept by one of {state['world_size']} ranks, and {size} train now: residuals belong to "
-                "their ranks. Begin with a new CompressionState; what was kept is lost, several steps' gradients"
-            )
+        require_own_state(state, "CompressionState", group=self.group)
         if (state["feedback"] is None) != (self.feedback is None):
             raise ValueError(
                 f"this state was saved {'without' if state['feedback'] is None else 'with'} error feedback, and this "

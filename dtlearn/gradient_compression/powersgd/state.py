@@ -14,6 +14,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from ..own_values import require_own_state
 from ..residuals import Residuals
 
 
@@ -119,17 +120,7 @@ class PowerSGDState:
         Raises:
             ValueError: it is of another number of ranks, of another rank or model, or of another `matrix_rank`.
         """
-        size, rank = dist.get_world_size(self.group), dist.get_rank(self.group)
-        if state["rank"] != rank and state["world_size"] == size:
-            raise ValueError(
-                f"expected the state of rank {rank} of {size}, but this is that of rank {state['rank']}: what a rank "
-                "has not sent yet is its own. Let every rank save and load a file of its own"
-            )
-        if state["world_size"] != size:
-            raise ValueError(
-                f"this state was kept by one of {state['world_size']} ranks, and {size} train now: residuals belong to "
-                "their ranks. Begin with a new PowerSGDState; what was kept is lost, several steps' gradients"
-            )
+        require_own_state(state, "PowerSGDState", group=self.group)
         self.residuals.load_state_dict(state["residuals"], model)
         parameters = dict(model.named_parameters())
         for name, q in state["qs"].items():
