@@ -11,6 +11,7 @@ import argparse
 import sys
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -151,10 +152,13 @@ def hot_links() -> Figure:
     return link_bytes(links, servers, formula, title, "one recorded step of 4 workers, 26,122 parameters in fp32")
 
 
-def loss_for_its_bytes() -> Figure:
-    methods = ["no compression", "top-k, no feedback", "top-k", "sign", "local SGD", "DiLoCo"]
-    runs = compare(methods, "digits", 100, link=Link.named("100 Mb/s"))
-    return loss_over_cost(runs, target=0.5, title="What each method gets for its bytes, on 4 ranks")
+_EVERY_STEP = ["fp16", "QSGD", "random-k", "top-k", "sign", "sign, no feedback", "PowerSGD", "DGC"]
+_RARELY = ["1-bit Adam", "local SGD", "post-local SGD", "DiLoCo", "streaming DiLoCo"]
+
+
+def losses_of(task: str, methods: list[str], title: str) -> Figure:
+    runs = compare(["no compression", *methods], task, 100, link=Link.named("100 Mb/s"))
+    return loss_over_cost(runs, target={"digits": 0.5, "GPT": 3.0}[task], title=title)
 
 
 def _train_with_servers(num_servers: int) -> None:
@@ -285,7 +289,18 @@ _DRAWN_BY: dict[str, Callable[[], Figure]] = {
     "ch03_data_parallel/sample_grid": samples,
     "ch03_data_parallel/bucket_timeline": buckets,
     "ch04_parameter_server/hot_links": hot_links,
-    "ch05_gradient_compression/loss_over_cost": loss_for_its_bytes,
+    "ch05_gradient_compression/digits_every_step": partial(
+        losses_of, "digits", _EVERY_STEP, "Digits: what is sent in every step, compressed"
+    ),
+    "ch05_gradient_compression/digits_rarely": partial(
+        losses_of, "digits", _RARELY, "Digits: what is sent rarely, or as momentum"
+    ),
+    "ch05_gradient_compression/text_every_step": partial(
+        losses_of, "GPT", _EVERY_STEP, "A GPT: what is sent in every step, compressed"
+    ),
+    "ch05_gradient_compression/text_rarely": partial(
+        losses_of, "GPT", _RARELY, "A GPT: what is sent rarely, or as momentum"
+    ),
     "ch07_mixed_precision/gradients": gradients,
     "ch08_memory/step_memory": memory_of_a_step,
     "ch09_zero/shard_map": who_owns_what,

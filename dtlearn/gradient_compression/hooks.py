@@ -17,6 +17,8 @@ from dtlearn.sharing.flat_collectives import all_gather_single
 
 from .codecs.codec import Codec, Payload
 from .error_feedback import ErrorFeedback
+from .own_values import require_own_state
+from .residuals import Updates, all_finite, keep_if
 
 
 class CompressionState:
@@ -74,17 +76,17 @@ class CompressionState:
                 self._generator.set_state(self._generator_state)
         return self._generator
 
-    def encode(self, bucket: dist.GradBucket) -> Payload:
-        """What this rank sends of a bucket."""
+    def encode(self, bucket: dist.GradBucket) -> tuple[Payload, Updates]:
+        """What this rank sends of a bucket, and what it is to keep if the mean is finite."""
         buffer = bucket.buffer()
         if self.codec_at is not None:
             self.codec = self.codec_at(self.step)
         self.step += bucket.is_last()
         generator = self.generator(buffer.device)
         if self.feedback is None:
-            return self.codec.encode(buffer.to(wide(buffer.dtype)), generator=generator)
+            return self.codec.encode(buffer.to(wide(buffer.dtype)), generator=generator), []
         self.feedback.codec = self.codec
-        return self.feedback.encode(buffer, bucket.parameters(), generator=generator)
+        return self.feedback.prepare(buffer, bucket.parameters(), generator=generator)
 
     def state_dict(self, model: nn.Module) -> dict[str, Any]:
         """What this rank needs to go on: plain values and tensors. Every rank saves its own.
@@ -95,6 +97,7 @@ class CompressionState:
         generator = self._generator_state if self._generator is None else self._generator.get_state()
         return {
             "world_size": dist.get_world_size(self.group),
+            "rank": dist.get_rank(self.group),
             "step": self.step,
             "generator": generator,
             "feedback": None if self.feedback is None else self.feedback.state_dict(model),
@@ -104,14 +107,10 @@ class CompressionState:
         """Take up what `state_dict` gave on this rank.
 
         Raises:
-            ValueError: it is of another number of ranks, of another model, or with error feedback on one side only.
+            ValueError: it is of another number of ranks, of another rank or model, or with error feedback on one side
+                only.
         """
-        size = dist.get_world_size(self.group)
-        if state["world_size"] != size:
-            raise ValueError(
-                f"this state was kept by one of {state['world_size']} ranks, and {size} train now: residuals belong to "
-                "their ranks. Begin with a new CompressionState; what was kept is lost, about a step's gradient"
-            )
+        require_own_state(state, "CompressionState", group=self.group)
         if (state["feedback"] is None) != (self.feedback is None):
             raise ValueError(
                 f"this state was saved {'without' if state['feedback'] is None else 'with'} error feedback, and this "
@@ -124,14 +123,14 @@ class CompressionState:
 
 
 def compress_hook(state: CompressionState, bucket: dist.GradBucket) -> Future[torch.Tensor]:
-    """The mean of what the ranks' payloads stand for.
+    """The mean of what the ranks' payloads stand for. Where it is not finite, every rank keeps what it had kept before.
 
     **Communication** (a payload of b bytes, N ranks): one all-gather, each rank gives b bytes and gets N b; nothing
     is added on the way. A ring all-reduce of the n elements would send 8 n (N-1)/N bytes a rank, this b (N-1).
     **Memory**: N b bytes, and the mean in float32 until it is done; what the state has beside it.
     """
     buffer = bucket.buffer()
-    payload = state.encode(bucket)
+    payload, updates = state.encode(bucket)
     codec, num_ranks = state.codec, dist.get_world_size(state.group)  # the state may have another codec by then
     message = to_message(payload)
     if not len(message):
@@ -144,7 +143,13 @@ def compress_hook(state: CompressionState, bucket: dist.GradBucket) -> Future[to
         done.value()  # raises what went wrong; gloo's value is only our own message
         for theirs in messages.view(num_ranks, -1):  # in the order of the ranks: all add alike
             codec.add_decoded(mean, from_message(theirs, payload))
-        return buffer.copy_(mean.div_(num_ranks))
+        buffer.copy_(mean.div_(num_ranks))
+        if buffer.is_cuda:  # a callback has a stream of its own, and the memory was given out on another one
+            for _, left in updates:
+                left.record_stream(torch.cuda.current_stream(buffer.device))
+        if updates:
+            keep_if(all_finite(buffer), updates)  # one answer on all ranks
+        return buffer
 
     return future.then(decode_mean)
 
@@ -168,6 +173,7 @@ def from_message(message: torch.Tensor, like: Payload) -> Payload:
 
 def completed(value: torch.Tensor) -> Future[torch.Tensor]:
     """A future that has its value already."""
-    future: Future[torch.Tensor] = Future()
+    # A future of tensors on a GPU has to know the device, or its value is no longer waited for there.
+    future: Future[torch.Tensor] = Future(devices=[value.device]) if value.is_cuda else Future()
     future.set_result(value)
     return future

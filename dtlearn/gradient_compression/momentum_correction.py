@@ -15,7 +15,7 @@ from torch import nn
 from .codecs.codec import Codec, Payload
 from .codecs.sparse import RandomK, TopK
 from .error_feedback import ErrorFeedback
-from .residuals import Residuals, keep_if_finite
+from .residuals import Residuals, Updates
 
 
 class MomentumCorrection(ErrorFeedback):
@@ -29,7 +29,8 @@ class MomentumCorrection(ErrorFeedback):
     The last is momentum factor masking: what was computed before an element was sent does not push it on afterwards.
     A codec that sends everything leaves no momentum at all.
 
-    **Communication**: none. **Memory**: 8 bytes a parameter (16 for float64), and three times a bucket to encode it.
+    **Communication**: none. **Memory**: 8 bytes a parameter (16 for float64), and four times a bucket to encode it;
+    with `compress_hook` twice all buckets that are under way.
 
     Args:
         codec: TopK or RandomK, since others send something of every element.
@@ -53,9 +54,9 @@ class MomentumCorrection(ErrorFeedback):
         self.velocities = Residuals()
         self.momentum, self.max_norm = momentum, max_norm
 
-    def encode(
+    def prepare(
         self, gradient: torch.Tensor, parameters: Sequence[torch.Tensor], *, generator: torch.Generator | None = None
-    ) -> Payload:
+    ) -> tuple[Payload, Updates]:
         velocity, residual = self.velocities.of(parameters, gradient), self.residuals.of(parameters, gradient)
         if self.max_norm is not None:
             gradient = clipped(gradient, [p.numel() for p in parameters], self.max_norm)
@@ -64,9 +65,7 @@ class MomentumCorrection(ErrorFeedback):
         payload = self.codec.encode(given, generator=generator)
         sent = self.codec.decode(payload, len(given))
         left = given - sent
-        keep_if_finite(velocity, torch.where(sent == 0, pushed, 0), judged_by=left)
-        keep_if_finite(residual, left)
-        return payload
+        return payload, [(residual, left), (velocity, torch.where(sent == 0, pushed, 0))]
 
     def state_dict(self, model: nn.Module) -> dict[str, Any]:
         return {**super().state_dict(model), "velocities": self.velocities.state_dict(model)}

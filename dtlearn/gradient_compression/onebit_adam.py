@@ -8,6 +8,7 @@ communication by 8535 (September 2026).
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Iterator
 from math import sqrt
 from typing import Any
@@ -49,8 +50,10 @@ class OneBitAdam(Optimizer):
     those that step wait for the others.
 
     One bit has no zero: an element that never had a gradient in the warm-up has v = 0, and plus or minus a scale over
-    eps is a huge step. DeepSpeed asked the user for a mask of such elements; here they are neither sent nor moved
-    after the warm-up, and a parameter that is used for the first time then is an error.
+    eps is a huge step. DeepSpeed asked the user for a mask of such elements; here they are frozen at the end of the
+    warm-up: neither sent nor moved any more, whatever gradients they get. A warning says how many there are: rows of an
+    embedding whose token the warm-up did not see are lost for training. A whole parameter that gets its first gradient
+    after the warm-up, on any rank, is an error on every rank.
 
     A small v is a danger too: the step is the scale of its chunk over a small root. An MLP of (64, 512, 512, 10) on the
     digits diverges within ten compressed steps, after 60 of warm-up as after 4 (measured, 2 ranks). `preconditioned`
@@ -74,7 +77,8 @@ class OneBitAdam(Optimizer):
 
     Raises:
         ValueError: no warm-up step; or, in `step`: gradients that are equal on all ranks, a mean that is not finite
-            (nothing is changed then), a parameter that is used for the first time after the warm-up.
+            (nothing is changed then), a warm-up without any gradient, a parameter that is used for the first time
+            after the warm-up. Every rank raises it.
     """
 
     def __init__(
@@ -130,13 +134,8 @@ class OneBitAdam(Optimizer):
         """m as the mean of what the ranks make of it, in one bit an element; then the update."""
         if self.all_reduce is None:
             self._freeze(parameters)
+            self._warn_of_frozen(parameters)
         assert self.all_reduce is not None
-        if late := [p for p in self._without_variance if p.grad is not None and bool(p.grad.any())]:
-            raise ValueError(
-                f"a parameter of shape {tuple(late[0].shape)} has its first gradient after the warm-up of "
-                f"{self.warmup_steps} steps: its variance is 0 and stays 0, so Adam has no step for it. Let the "
-                "warm-up be so long that every parameter is used in it, or freeze this one"
-            )
         own = [
             torch.lerp(self.state[p]["exp_avg"], g, 1 - beta1).view(-1)
             for p, g, (beta1, _) in zip(parameters, gradients, self._betas(), strict=True)
@@ -146,7 +145,13 @@ class OneBitAdam(Optimizer):
         if roots is not None:
             flat = flat / roots
         sent = flat if self._trained is None else flat[self._trained]  # (n,)
-        mean = self.all_reduce.mean(sent.to(self.all_reduce.worker_error.dtype)).to(flat.dtype)
+        late = [p for p in self._without_variance if p.grad is not None and bool(p.grad.any())]
+        if late:  # perhaps on this rank only: NaN tells the others, which would wait for it in the all-reduce
+            sent = torch.full_like(sent, torch.nan)
+        try:
+            mean = self.all_reduce.mean(sent.to(self.all_reduce.worker_error.dtype)).to(flat.dtype)
+        except ValueError as error:
+            raise self._reason(late, error) from None
         flat = mean if self._trained is None else torch.zeros_like(flat).masked_scatter_(self._trained, mean)
         if roots is not None:
             flat = flat * roots
@@ -155,15 +160,47 @@ class OneBitAdam(Optimizer):
             self.state[p]["exp_avg"].copy_(m.view_as(p))
         self._update()
 
+    def _reason(self, late: list[nn.Parameter], error: ValueError) -> ValueError:
+        """Why the mean is not finite, as far as this rank knows."""
+        if late:
+            return ValueError(
+                f"a parameter of shape {tuple(late[0].shape)} has its first gradient after the warm-up of "
+                f"{self.warmup_steps} steps: its variance is 0 and stays 0, so Adam has no step for it. Let the "
+                "warm-up be so long that every parameter is used in it, or freeze this one"
+            )
+        if not self._without_variance:
+            return error
+        shape = tuple(self._without_variance[0].shape)
+        return ValueError(
+            f"{error}; or it has used a parameter for the first time after the warm-up of {self.warmup_steps} steps, "
+            f"as that of shape {shape}, which that rank's own error names"
+        )
+
     def _freeze(self, parameters: list[nn.Parameter]) -> None:
         """Begin the compression: which elements have a variance, and no errors yet."""
         variance = torch.cat([self.state[p]["exp_avg_sq"].view(-1) for p in parameters])  # (all elements,)
         trained = variance > 0
         numel = int(trained.sum())
+        if not numel and len(trained):
+            raise ValueError(
+                f"no parameter had a gradient in the {self.warmup_steps} steps of the warm-up: every variance is 0, "
+                "so Adam has no step. Call backward before step, and step only when there are gradients"
+            )
         self._trained = None if numel == len(trained) else trained
-        self._without_variance = [p for p in parameters if not bool(self.state[p]["exp_avg_sq"].any())]
+        self._without_variance = [p for p in parameters if p.numel() and not bool(self.state[p]["exp_avg_sq"].any())]
         dtype = torch.promote_types(variance.dtype, torch.float32)
         self.all_reduce = CompressedAllReduce(numel, self.codec, like=variance.to(dtype), group=self.group)
+
+    def _warn_of_frozen(self, parameters: list[nn.Parameter]) -> None:
+        """Say on rank 0, all ranks having the same variances, how many elements will never move again."""
+        frozen = sum(int((self.state[p]["exp_avg_sq"] == 0).sum()) for p in parameters if p.requires_grad)
+        if frozen and dist.get_rank(self.group) == 0:
+            warnings.warn(
+                f"{frozen:,} elements had no gradient in the {self.warmup_steps} steps of the warm-up: their variance "
+                "is 0, and they are frozen from now on. If they are to be trained, make the warm-up longer",
+                RuntimeWarning,
+                stacklevel=2,
+            )
 
     def _update(self) -> None:
         """AdamW's update, in the order in which torch computes it; v is that of the last warm-up step at most."""

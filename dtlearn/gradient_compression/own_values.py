@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -29,3 +30,26 @@ def norms_of_ranks(tensors: Sequence[torch.Tensor], *, group: dist.ProcessGroup 
 def all_alike(norms: torch.Tensor) -> bool:
     """Whether more than one rank has told its norm, and all have the same."""
     return len(norms) > 1 and bool((norms == norms[0]).all())
+
+
+def require_own_state(state: dict[str, Any], kind: str, *, group: dist.ProcessGroup | None = None) -> None:
+    """Check that a state with residuals was kept by this rank, of as many ranks.
+
+    Args:
+        state: has "world_size" and "rank".
+        kind: the class that it is of, for the message.
+
+    Raises:
+        ValueError: it is of another number of ranks, or of another rank.
+    """
+    size, rank = dist.get_world_size(group), dist.get_rank(group)
+    if state["world_size"] != size:
+        raise ValueError(
+            f"this state was kept by one of {state['world_size']} ranks, and {size} train now: residuals belong to "
+            f"their ranks. Begin with a new {kind}; what was kept is lost, several steps' gradients"
+        )
+    if state["rank"] != rank:
+        raise ValueError(
+            f"expected the state of rank {rank} of {size}, but this is that of rank {state['rank']}: what a rank has "
+            "not sent yet is its own. Let every rank save and load a file of its own"
+        )

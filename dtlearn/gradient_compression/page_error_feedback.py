@@ -46,6 +46,7 @@ def topk_hook(state: TopKState, bucket: dist.GradBucket) -> Future[torch.Tensor]
     for v, i in zip(all_values.chunk(num_ranks), all_indices.chunk(num_ranks), strict=True):
         mean.index_add_(0, i, v)  # rank by rank: every rank adds in the same order
     mean.div_(num_ranks)
-    done: Future[torch.Tensor] = Future()
+    # A future of tensors on a GPU has to know the device.
+    done: Future[torch.Tensor] = Future(devices=[mean.device]) if mean.is_cuda else Future()
     done.set_result(mean)
     return done

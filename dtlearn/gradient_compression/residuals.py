@@ -7,6 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
+Updates = list[tuple[torch.Tensor, torch.Tensor]]  # what is kept, and what is to be kept in its place
+
 
 class Residuals:
     """A tensor for each parameter, flat and in float32 at least; those of a bucket lie one after the other.
@@ -76,12 +78,15 @@ class Residuals:
         self._wholes = {}
 
 
-def keep_if_finite(kept: torch.Tensor, left: torch.Tensor, *, judged_by: torch.Tensor | None = None) -> None:
-    """Write `left` over `kept` unless some element is not finite, of `left` or of another tensor that decides.
+def all_finite(tensor: torch.Tensor) -> torch.Tensor:
+    """Whether there is no NaN and no infinity in it: (), bool, on its device, since to ask would be to wait."""
+    if not tensor.numel():
+        return torch.ones((), dtype=torch.bool, device=tensor.device)
+    low, high = tensor.aminmax()  # one pass; NaN goes through both
+    return low.isfinite() & high.isfinite()
 
-    The answer stays on the device: to ask for it would be to wait for it.
-    """
-    judged_by = left if judged_by is None else judged_by
-    if judged_by.numel():
-        finite = torch.linalg.vector_norm(judged_by, torch.inf).isfinite()  # NaN and infinity go through a maximum
-        kept.copy_(torch.where(finite, left, kept))
+
+def keep_if(finite: torch.Tensor, updates: Updates) -> None:
+    """Write over what is kept if `finite`, (), is true."""
+    for kept, left in updates:
+        torch.where(finite, left, kept, out=kept)

@@ -4,6 +4,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.futures import Future
 
 import dtlearn
 from dtlearn.gradient_compression import hooks
@@ -15,7 +16,9 @@ from dtlearn.gradient_compression.codecs.sparse import RandomK, TopK
 from dtlearn.gradient_compression.error_feedback import ErrorFeedback
 from dtlearn.gradient_compression.hooks import CompressionState, compress_hook
 from dtlearn.gradient_compression.momentum_correction import MomentumCorrection, warm_up_sparsity
+from dtlearn.gradient_compression.powersgd.state import PowerSGDState
 from dtlearn.models import MLP
+from dtlearn.sharing.comm_hooks import GradBucket
 from tests.data_parallel.runs import Paths, distance, message_of
 from tests.data_parallel.test_ddp import mine
 from tests.devices import run_ranks
@@ -215,23 +218,28 @@ def test_each_sabotage_trains_worse():
 # Bad input
 
 
-def with_broken(value):
-    """One rank has a gradient that is not finite, in step 1. Of each step: is the mean finite, and what is kept."""
-    state = CompressionState(TopK(ratio=0.1))
+def with_broken(value, name):
+    """One rank's gradient is not finite, in step 1. Of each step: is the mean finite, and is something new kept."""
+    state = CompressionState(CODECS[name]())
     model, found = wrapped_with("ours", state, compress_hook), []
+    memories = [state.feedback.residuals, *([state.feedback.velocities] if name == "dgc" else [])]
     for step in range(3):
+        before = [part.clone() for memory in memories for part in memory.parts.values()]
         model.zero_grad()
         loss = loss_of(model, step)
         (loss * value if step == 1 and dist.get_rank() == 0 else loss).backward()
         finite = all(bool(p.grad.isfinite().all()) for p in model.parameters())
-        found.append((finite, all(bool(r.isfinite().all()) for r in state.feedback.residuals.parts.values())))
+        after = [part for memory in memories for part in memory.parts.values()]
+        assert all(bool(part.isfinite().all()) for part in after)
+        found.append((finite, not (before and all(map(torch.equal, before, after)))))
     return found
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_a_broken_gradient_is_seen_by_all_and_kept_by_nobody(value):
-    for found in run_ranks(with_broken, 2, value, device="cpu"):
-        assert found == [(True, True), (False, True), (True, True)]
+@pytest.mark.parametrize("name", ["topk", "dgc"])
+def test_a_broken_gradient_is_seen_by_all_and_changes_what_nobody_keeps(value, name):
+    for found in run_ranks(with_broken, 2, value, name, device="cpu"):
+        assert found == [(True, True), (False, False), (True, True)]
 
 
 def used_later():
@@ -315,6 +323,7 @@ def loading(change):
     ("change", "message"),
     [
         ({"world_size": 4}, "ValueError: this state was kept by one of 4 ranks, and 1 train now"),
+        ({"rank": 3}, "ValueError: expected the state of rank 0 of 1, but this is that of rank 3"),
         ({"feedback": None}, "ValueError: this state was saved without error feedback"),
         ({"feedback": {"residuals": {"gone": torch.zeros(3)}}}, "ValueError: the state is of another model"),
         ({}, ""),
@@ -322,6 +331,21 @@ def loading(change):
 )
 def test_the_state_of_another_run_is_refused(change, message):
     assert run_ranks(loading, 1, change, device="cpu")[0].startswith(message)
+
+
+def from_one_file(make):
+    """Every rank loads what rank 0 saved."""
+    model = small()
+    files = [make().state_dict(model)]
+    dist.broadcast_object_list(files, 0)
+    return message_of(lambda: make().load_state_dict(files[0], model))
+
+
+@pytest.mark.parametrize("make", [lambda: CompressionState(TopK(k=3)), PowerSGDState])
+def test_the_state_of_another_rank_is_refused(make):
+    message = "ValueError: expected the state of rank 1 of 2, but this is that of rank 0: what a rank has not sent"
+    first, second = run_ranks(from_one_file, 2, make, device="cpu")
+    assert not first and second.startswith(message)
 
 
 @pytest.mark.parametrize(
@@ -354,6 +378,48 @@ def test_the_codec_may_change_from_step_to_step():
     record = run_ranks(warming_up, 1, device="cpu", record=True).record
     sizes = [8 * 34, 8 * 12] * 2 + [8 * 4, 8 * 2] * 2  # a tenth and a hundredth, rounded up
     assert [event.nbytes for event in record.select(rank=0, phase="backward")] == sizes
+
+
+class Later:
+    """In the place of an all-gather on one rank: it is done when the test says so."""
+
+    def __init__(self):
+        self.futures = []
+
+    def __call__(self, output, message, *, group, async_op):
+        output.copy_(message)
+        self.futures.append(Future())
+        return self
+
+    def get_future(self):
+        return self.futures[-1]
+
+
+def two_under_way():
+    """Two buckets with codecs of their own, both decoded when both have been sent."""
+    levels = (1, 64)
+    state = CompressionState(QSGD(1, 8), codec_at=lambda step: QSGD(levels[step], 8))
+    buckets = []
+    for step in range(2):
+        p = nn.Parameter(torch.zeros(8))
+        gradient = torch.linspace(-1, 1, 8) * (step + 1)
+        buckets.append(GradBucket(0, gradient, [gradient], [p], last=True))
+    with pytest.MonkeyPatch.context() as patch:
+        later = Later()
+        patch.setattr(hooks, "all_gather_single", later)
+        means = [compress_hook(state, bucket) for bucket in buckets]
+    for future in later.futures:
+        future.set_result(None)
+    generator, expected = torch.Generator().manual_seed(0), []
+    for step in range(2):
+        codec = QSGD(levels[step], 8)
+        payload = codec.encode(torch.linspace(-1, 1, 8) * (step + 1), generator=generator)
+        expected.append(codec.decode(payload, 8))
+    return [torch.equal(mean.wait(), values) for mean, values in zip(means, expected, strict=True)]
+
+
+def test_what_is_under_way_is_decoded_by_its_own_codec():
+    assert run_ranks(two_under_way, 1, device="cpu")[0] == [True, True]
 
 
 def test_a_message_has_the_payloads_bytes_one_after_the_other():

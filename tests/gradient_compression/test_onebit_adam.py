@@ -1,6 +1,7 @@
 """1-bit Adam: AdamW under data parallelism, then all ranks in one process; frozen variance; bytes; sabotage."""
 
 import copy
+import warnings
 
 import pytest
 import torch
@@ -248,20 +249,54 @@ def unused_and_late():
         (model(torch.tensor(rows, device=here()), late) * (rank + 1)).backward()
         optimizer.step()
 
-    for _ in range(6):
-        step([0, 1, 2])
-    step([0, 5])
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        for _ in range(6):
+            step([0, 1, 2])
+        step([0, 5])
     after = model.table.weight.detach().clone()
     with pytest.raises(ValueError, match=r"a parameter of shape \(3,\) has its first gradient after the warm-up of 2"):
         step([0], late=True)
     rows = (before != after).all(1).tolist()
-    return rows, float((before - after).abs().max()), optimizer.all_reduce.worker_error.numel()
+    said = [str(w.message) for w in warned]
+    return rows, float((before - after).abs().max()), optimizer.all_reduce.worker_error.numel(), said
 
 
 def test_elements_that_the_warm_up_did_not_use(device):
-    for rows, largest, numel in run_ranks(unused_and_late, 2, device=device):
+    for rank, (rows, largest, numel, said) in enumerate(run_ranks(unused_and_late, 2, device=device)):
+        assert len(said) == (rank == 0)  # nine elements of three rows, and three of the parameter
+        assert not said or said[0].startswith("12 elements had no gradient in the 2 steps of the warm-up")
         assert rows == [True] * 3 + [False] * 3 and numel == 9
         assert largest < 0.2  # 7 steps of about 0.01; plus or minus a scale over eps would be millions
+
+
+def late_on_one_rank():
+    """Every rank raises, nothing is changed, and all go on together."""
+    rank, model = dist.get_rank(), Sometimes().to(here())
+    optimizer = OneBitAdam(model.parameters(), lr=0.01, warmup_steps=1)
+
+    def step(late=False):
+        optimizer.zero_grad()
+        (model(torch.tensor([0, 1], device=here()), late) * (rank + 1)).backward()
+        optimizer.step()
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for _ in range(3):
+            step()
+    before, error = flat(model), optimizer.all_reduce.worker_error.clone()
+    with pytest.raises(ValueError) as raised:
+        step(late=rank == 1)
+    same = torch.equal(flat(model), before) and torch.equal(optimizer.all_reduce.worker_error, error)
+    step()
+    return same, optimizer.steps, str(raised.value)
+
+
+def test_a_late_parameter_on_one_rank_is_an_error_on_all(device):
+    (*first, others), (*second, own) = run_ranks(late_on_one_rank, 2, device=device)
+    assert first == second == [True, 4]
+    assert own.startswith("a parameter of shape (3,) has its first gradient after the warm-up of 1 steps")
+    assert others.startswith("expected finite values from every rank") and "as that of shape (3,)" in others
 
 
 def bad_input():
@@ -287,6 +322,10 @@ def bad_input():
             expected = state["onebit"]["errors"][name]
             assert value == expected if isinstance(value, int) else torch.equal(value, expected)
     train(model, optimizer, 1)
+    idle = OneBitAdam(make_model().to(here()).parameters(), warmup_steps=1)
+    idle.step()
+    with pytest.raises(ValueError, match="no parameter had a gradient in the 1 steps of the warm-up"):
+        idle.step()
     empty = OneBitAdam(
         [nn.Parameter(torch.empty(0, device=here())), *make_model().to(here()).parameters()], warmup_steps=1
     )

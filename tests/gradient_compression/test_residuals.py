@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from dtlearn.gradient_compression.residuals import Residuals, keep_if_finite
+from dtlearn.gradient_compression.residuals import Residuals, all_finite, keep_if
 
 
 def parameters():
@@ -85,12 +85,26 @@ def test_the_state_of_another_model_is_refused(other, message):
 
 
 @pytest.mark.parametrize("broken", [torch.nan, torch.inf, -torch.inf])
-def test_only_what_is_finite_is_kept(broken):
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_one_element_that_is_not_finite_is_seen_wherever_it_stands(broken, dtype):
+    for place in range(0, 70):  # inside a vector of the processor, and behind the last whole one
+        tensor = torch.zeros(70, dtype=dtype)
+        tensor[place] = broken
+        assert not all_finite(tensor)
+        tensor[place] = torch.finfo(dtype).max
+        assert all_finite(tensor) and all_finite(-tensor)
+
+
+def test_there_is_nothing_in_an_empty_tensor_that_is_not_finite():
+    assert all_finite(flat(0))
+
+
+def test_only_what_is_finite_is_kept():
     kept = torch.ones(3)
-    keep_if_finite(kept, torch.tensor([1.0, broken, 2.0]))
+    left = torch.tensor([1.0, torch.nan, 2.0])
+    keep_if(all_finite(left), [(kept, left)])
     assert kept.tolist() == [1, 1, 1]
-    keep_if_finite(kept, torch.full((3,), 3.0), judged_by=torch.tensor([broken]))
-    assert kept.tolist() == [1, 1, 1]
-    keep_if_finite(kept, torch.full((3,), 3e38))  # the sum would be infinite
-    assert kept.tolist() == torch.full((3,), 3e38).tolist()
-    keep_if_finite(flat(0), flat(0))
+    left = torch.full((3,), 3e38)  # the sum would be infinite
+    keep_if(all_finite(left), [(kept, left)])
+    assert torch.equal(kept, left)
+    keep_if(all_finite(flat(0)), [(flat(0), flat(0))])

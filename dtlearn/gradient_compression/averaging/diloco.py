@@ -1,7 +1,7 @@
 """DiLoCo: many inner steps alone, then one outer step with what all ranks have moved.
 
-Source: Douillard et al., "DiLoCo: Distributed Low-Communication Training of Language Models", arXiv 2311.08105,
-algorithm 1: the inner optimizer AdamW, the outer one SGD with Nesterov momentum.
+Source: Douillard et al., "DiLoCo: Distributed Low-Communication Training of Language Models", arXiv 2311.08105:
+the inner optimizer AdamW, the outer one SGD with Nesterov momentum.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Local SGD: steps alone, and the mean of the parameters after every H of them.
 
-Source: Stich, "Local SGD Converges Fast and Communicates Little", ICLR 2019, algorithm 1. Averaging of parameters by
-many workers is older: McMahan et al., "Communication-Efficient Learning of Deep Networks from Decentralized Data",
+Source: Stich, "Local SGD Converges Fast and Communicates Little", ICLR 2019. Averaging of parameters by many workers
+is older: McMahan et al., "Communication-Efficient Learning of Deep Networks from Decentralized Data",
 AISTATS 2017 (federated averaging).
 """
 

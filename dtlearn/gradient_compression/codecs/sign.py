@@ -22,7 +22,7 @@ class PackedSign(Codec):
     """The sign of each element in a bit, and the mean |x| of each chunk as its scale: 1/32 of float32, and the scales.
 
     The scale makes it a contraction: for a chunk of d elements ||C(x) - x||^2 = (1 - ||x||_1^2 / (d ||x||_2^2))
-    ||x||^2, at most (1 - 1/d) ||x||^2 (Karimireddy et al., section 4). The bare sign is none: its error does not
+    ||x||^2, at most (1 - 1/d) ||x||^2 (Karimireddy et al.). The bare sign is none: its error does not
     shrink with the gradient. A bit has two values, so the sign of 0 is +; in a chunk of zeros the scale is 0.
 
     Args:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
@@ -149,7 +150,9 @@ def _onebit(model: nn.Module, task: SmallTask) -> StepParts:
     optimizer = OneBitAdam(model.parameters(), lr=task.adam_lr, eps=1e-4, warmup_steps=WARM_UP)
 
     def update() -> None:
-        optimizer.step()
+        with warnings.catch_warnings():  # of elements without a gradient: pixels that are always white, unseen letters
+            warnings.simplefilter("ignore", RuntimeWarning)
+            optimizer.step()
         optimizer.zero_grad()
 
     return StepParts(update)

@@ -14,6 +14,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from ..own_values import require_own_state
 from ..residuals import Residuals
 
 
@@ -34,8 +35,11 @@ class PowerSGDState:
 
     Beside torch's hook: what is kept belongs to parameters, not to buckets, so it need not wait for torch's DDP to
     rebuild its buckets (`start_powerSGD_iter` must be 2 there); small tensors travel with the Ps; a column of zeros is
-    made orthogonal (by a QR decomposition), where torch's Gram-Schmidt divides by zero for ranks 1 and 2; a step whose
-    mean is not finite leaves no trace; the next bucket's backward goes on beside the all-reduce of P.
+    made orthogonal, by a QR decomposition. torch's Gram-Schmidt for ranks 1 and 2 divides by zero there, unless
+    `orthogonalization_epsilon` is set; with it the column stays zero, and so does its Q, in all later steps. A bucket
+    whose mean is not finite leaves no trace; the next bucket's backward goes on beside the all-reduce of P. Over
+    gloo, torch's hook with more than one bucket soon hangs or ends in an error about sizes (seen with torch 2.13): it
+    calls its later all-reduces when earlier ones end, and not in the same order on every rank.
 
     **Memory**: 4 bytes a parameter for the residual, and the Qs; a bucket that is under way, three times more.
 
@@ -103,6 +107,7 @@ class PowerSGDState:
         """What this rank needs to go on: plain values and tensors. Every rank saves its own; see `CompressionState`."""
         return {
             "world_size": dist.get_world_size(self.group),
+            "rank": dist.get_rank(self.group),
             "step": self.step,
             "generator": self._generator.get_state(),
             "residuals": self.residuals.state_dict(model),
@@ -113,14 +118,9 @@ class PowerSGDState:
         """Take up what `state_dict` gave on this rank.
 
         Raises:
-            ValueError: it is of another number of ranks, of another model, or of another rank of the matrices.
+            ValueError: it is of another number of ranks, of another rank or model, or of another `matrix_rank`.
         """
-        size = dist.get_world_size(self.group)
-        if state["world_size"] != size:
-            raise ValueError(
-                f"this state was kept by one of {state['world_size']} ranks, and {size} train now: residuals belong to "
-                "their ranks. Begin with a new PowerSGDState; what was kept is lost, about a step's gradient"
-            )
+        require_own_state(state, "PowerSGDState", group=self.group)
         self.residuals.load_state_dict(state["residuals"], model)
         parameters = dict(model.named_parameters())
         for name, q in state["qs"].items():

@@ -26,6 +26,7 @@ def loss_over_cost(
     target: float | None = None,
     highlight: str | None = None,
     title: str = "The loss, over steps, over bytes and over seconds",
+    only_steps: bool = False,
 ) -> Figure:
     """Draw a line for each method in three panels; each point is the mean of five steps.
 
@@ -35,6 +36,7 @@ def loss_over_cost(
             then. None: none.
         highlight: a method that stands out, the others pale; None: all look alike. For a slider.
         title: what the figure is about.
+        only_steps: the first panel alone, where the cost is not the question.
 
     Raises:
         ValueError: no run, too many, or of fewer than five steps; or no run has the name `highlight`.
@@ -46,8 +48,10 @@ def loss_over_cost(
     if highlight is not None and highlight not in names:
         raise ValueError(f"highlight must be one of {', '.join(names)}; got {highlight!r}")
     with style():
-        fig = new_figure(height=4.5)
-        panels = fig.subplots(1, 3, sharey=True, gridspec_kw={"wspace": 0.07})
+        fig = new_figure(height=3.2 if only_steps else 4.5)
+        panels = list(
+            fig.subplots(1, 1 if only_steps else 3, sharey=True, squeeze=False, gridspec_kw={"wspace": 0.07})[0]
+        )
         handles: list[Line2D] = []
         for (name, run), (color, dashes, marker) in zip(shown.items(), METHOD_LOOKS, strict=False):
             pale = highlight not in (None, name)
@@ -61,7 +65,7 @@ def loss_over_cost(
                 look, marks = look | _BAND, ""
             means = running_mean(run.losses, _WINDOW)
             reached = None if target is None else run.steps_to(target, _WINDOW)
-            for ax, places in zip(panels, _places(run), strict=True):
+            for ax, places in zip(panels, _places(run), strict=False):
                 points = [(x, y) for x, y in zip(places[_WINDOW - 1 :], means, strict=True) if x > 0]
                 every = (len(METHOD_LOOKS) // 3 + len(handles) % 5, 12)  # markers of two lines seldom meet
                 ax.plot(*zip(*points, strict=True), **look, marker=marks, ms=4.5, markevery=every, zorder=2 - pale)
@@ -99,14 +103,16 @@ def _words(run: MethodRun, target: float | None, reached: int | None) -> str:
     return f"{run.name}: {format_bytes(sent[reached - 1])}, {format_seconds(seconds[reached - 1])}"
 
 
-def _finish(panels: Iterable[Axes], target: float | None) -> None:
-    steps, sent, seconds = panels
+def _finish(panels: list[Axes], target: float | None) -> None:
+    steps, *costs = panels
     steps.set(xlabel="step", ylabel="loss (nats)", xlim=(0, None))
-    sent.set(xlabel="bytes that a rank has sent", xscale="log")
-    sent.xaxis.set_major_formatter(lambda value, _: format_bytes(value))
-    sent.minorticks_off()
-    seconds.set(xlabel="seconds", xlim=(0, None))
-    for ax in (steps, sent, seconds):
+    if costs:
+        sent, seconds = costs
+        sent.set(xlabel="bytes that a rank has sent", xscale="log")
+        sent.xaxis.set_major_formatter(lambda value, _: format_bytes(value))
+        sent.minorticks_off()
+        seconds.set(xlabel="seconds", xlim=(0, None))
+    for ax in panels:
         ax.grid(color=GRID)
         if target is not None:
             ax.axhline(target, color=MUTED, lw=1, zorder=0)

@@ -95,6 +95,14 @@ def test_a_method_and_a_link_of_ones_own():
     assert min(run.seconds) >= 4 * NUMEL / 1e6  # 2 (N-1)/N b at 1 MB/s
 
 
+def test_every_method_trains_the_gpt_too():
+    found = {run.name: run for run in compare(list(METHODS), "GPT", STEPS, num_ranks=N)}
+    assert set(found) == set(METHODS)
+    for name, run in found.items():
+        assert run.losses[0] == pytest.approx(found["no compression"].losses[0], rel=1e-5), name
+        assert run.losses[-1] < run.losses[0] and run.held_out < run.losses[0], (name, run.losses, run.held_out)
+
+
 def test_error_feedback_is_not_optional():
     task = replace(digits_task(), optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.5))
     ends = {run.name: sum(run.losses[-5:]) / 5 for run in compare(["top-k", "top-k, no feedback"], task, 30)}
@@ -105,6 +113,7 @@ def test_it_runs_on_the_device(device, runs):
     names = [name for name in METHODS if name not in ("QSGD", "random-k")]  # which draw other numbers there
     values = run_ranks(train_in_turns, N, [METHODS[name] for name in METHODS], "digits", 2, device=device).values
     for number, name in enumerate(METHODS):
+        assert len({v[number][1] for v in values}) == 1, name  # all judge one model: where they differ, their average
         if name in names:
             mean = [sum(of_ranks) / N for of_ranks in zip(*(v[number][0] for v in values), strict=True)]
             assert mean == pytest.approx(runs[name].losses[:2], rel=1e-3), name

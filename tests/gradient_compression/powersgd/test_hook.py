@@ -123,10 +123,11 @@ def test_every_rank_calls_in_the_same_order():
 # Bad input
 
 
-def broken():
-    """One rank has a gradient that is not finite, in step 1; then all goes on as if there had been no such step."""
+def broken(at):
+    """One rank has a gradient that is not finite, in a step; then all goes on as if there had been no such step."""
     runs = []
-    for factors in ((1, float("nan"), 1), (1, None, 1)):
+    for factor_then in (float("nan"), None):
+        factors = [factor_then if step == at else 1 for step in range(at + 2)]
         state = PowerSGDState(1)
         model, found = wrapped_with("ours", state, powersgd_hook), []
         for step, factor in enumerate(factors):
@@ -136,12 +137,13 @@ def broken():
                 found.append([p.grad.clone() for p in model.parameters()])
         runs.append(found)
     finite = [all(bool(g.isfinite().all()) for g in step) for step in runs[0]]
-    return finite, max((a - b).abs().max().item() for a, b in zip(runs[0][2], runs[1][1], strict=True))
+    return finite, max((a - b).abs().max().item() for a, b in zip(runs[0][-1], runs[1][-1], strict=True))
 
 
-def test_a_broken_gradient_is_seen_by_all_and_leaves_no_trace():
-    for finite, away in run_ranks(broken, 2, device="cpu"):
-        assert finite == [True, False, True] and away == 0
+@pytest.mark.parametrize("at", [0, 1])  # 0: the first Qs are there for the first time
+def test_a_broken_gradient_is_seen_by_all_and_leaves_no_trace(at):
+    for finite, away in run_ranks(broken, 2, at, device="cpu"):
+        assert finite == [step != at for step in range(at + 2)] and away == 0
 
 
 def used_later():
@@ -190,11 +192,32 @@ def test_after_an_interrupted_pass_the_next_is_whole():
     assert max(run_ranks(interrupted, 2, device="cpu")) < TOLERANCE
 
 
+def passes(interrupt):
+    """A backward pass that an error may end between two buckets, and one more; the record has its calls."""
+    model = wrapped_with("ours", PowerSGDState(2), powersgd_hook)
+    if interrupt:
+        handle = model.module.layers[0].weight.register_hook(lambda gradient: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            loss_of(model, 0).backward()
+        handle.remove()
+    model.zero_grad()
+    loss_of(model, 1).backward()
+
+
+def test_of_an_interrupted_pass_nothing_is_sent_later():
+    calls = []
+    for interrupt in (False, True):
+        record = run_ranks(passes, 2, interrupt, device="cpu", record=True).record
+        calls.append([event.nbytes for event in record.select(rank=0, op="all_reduce")])
+    whole, interrupted = calls
+    assert len(whole) == 4 and interrupted[-4:] == whole and len(interrupted) == 4 + 1, calls
+
+
 def failing():
     """What goes wrong after the last all-reduce comes out of backward, and nobody waits for ever."""
     model = wrapped_with("ours", PowerSGDState(2), powersgd_hook)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(exchange, "keep_if_finite", lambda *args, **options: 1 / 0)
+        patch.setattr(exchange, "all_finite", lambda tensor: 1 / 0)
         with pytest.raises(Exception, match="division by zero"):
             loss_of(model, 0).backward()
 

@@ -36,10 +36,10 @@ def test_bytes():
     assert state.nbytes([(100, 50), (50,), ()]) == 4 * (2 * 150 + 50 + 1)
 
 
-def going_on(folder):
+def going_on(folder, warm_start):
     """Is a run the same that goes on from step 3 with the state that was saved, or without?"""
-    whole = train(wrapped_with("ours", PowerSGDState(2), powersgd_hook), steps=6)
-    first = PowerSGDState(2)
+    whole = train(wrapped_with("ours", PowerSGDState(2, warm_start=warm_start), powersgd_hook), steps=6)
+    first = PowerSGDState(2, warm_start=warm_start)
     model = wrapped_with("ours", first, powersgd_hook)
     train(model, steps=3)
     file = f"{folder}/{dist.get_rank()}.pt"
@@ -47,7 +47,7 @@ def going_on(folder):
     found = []
     for loads in (True, False):
         saved = torch.load(file, weights_only=True)
-        second = PowerSGDState(2)
+        second = PowerSGDState(2, warm_start=warm_start)
         model = wrapped_with("ours", second, powersgd_hook, make=lambda saved=saved: loaded(saved["model"]))
         if loads:
             second.load_state_dict(saved["state"], model.module)
@@ -55,8 +55,21 @@ def going_on(folder):
     return found
 
 
-def test_a_state_goes_on_bit_by_bit(tmp_path, device):
-    assert run_ranks(going_on, 2, str(tmp_path), device=device).values == [[True, False]] * 2
+@pytest.mark.parametrize("warm_start", [True, False])  # without it, every step draws its Qs
+def test_a_state_goes_on_bit_by_bit(tmp_path, device, warm_start):
+    assert run_ranks(going_on, 2, str(tmp_path), warm_start, device=device).values == [[True, False]] * 2
+
+
+def what_is_kept():
+    """Of matrices and of vectors, which are sent as they are: whether something is kept."""
+    state = PowerSGDState(1)
+    train(wrapped_with("ours", state, powersgd_hook), steps=2)
+    parts = state.residuals.parts.items()
+    return {dim: any(bool(part.any()) for p, part in parts if p.dim() == dim) for dim in (1, 2)}
+
+
+def test_of_what_is_sent_whole_nothing_is_kept():
+    assert run_ranks(what_is_kept, 2, device="cpu").values == [{1: False, 2: True}] * 2
 
 
 def loading(change):
@@ -69,6 +82,7 @@ def loading(change):
     ("change", "message"),
     [
         ({"world_size": 4}, "ValueError: this state was kept by one of 4 ranks, and 1 train now"),
+        ({"rank": 3}, "ValueError: expected the state of rank 0 of 1, but this is that of rank 3"),
         (
             {"qs": {"layers.1.weight": torch.zeros(16, 3)}},
             "ValueError: the state has a Q of shape (16, 3) for layers.1.w",

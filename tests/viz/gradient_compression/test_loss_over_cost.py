@@ -25,6 +25,12 @@ def test_three_panels_with_one_line_for_each_method():
     assert [ax.get_xlabel() for ax in (steps, sent, seconds)] == ["step", "bytes that a rank has sent", "seconds"]
 
 
+def test_the_steps_alone():
+    (steps,) = loss_over_cost(RUNS, only_steps=True).axes
+    assert len(lines(steps)) == 2
+    assert steps.get_xlabel() == "step"
+
+
 def test_what_has_sent_nothing_yet_has_no_place_among_the_bytes():
     late = replace(made("late", 0), sent=(0.0,) * 6 + (50.0,) * 4)
     assert list(lines(loss_over_cost([late]).axes[1])[0].get_xdata()) == [50, 100, 150]
