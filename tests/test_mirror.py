@@ -19,6 +19,10 @@ TESTED_BY = {
         "bench/chapters/test_gradient_compression.py",
         "what that bench compares",
     ),
+    "bench/chapters/on_ranks/communication_scheduling_ways": (
+        "bench/chapters/test_communication_scheduling.py",
+        "what that bench compares",
+    ),
     "bench/chapters/on_ranks/parameter_server_ways": (
         "bench/chapters/test_parameter_server.py",
         "what that bench compares",

@@ -49,6 +49,11 @@ IN_WORDS = {
         "The same GPT with 1-bit Adam, local SGD, post-local SGD, DiLoCo and streaming DiLoCo beside plain gradients. "
         "Local SGD needs a seventh of the bytes to a loss of 3, the others about a quarter."
     ),
+    "ch06_communication_scheduling/lanes": (
+        "Recorded steps of six layers on an emulated link of 100 Mb/s, as lanes of backward, transfers and the next "
+        "forward pass. First in, first out: forward begins after the last transfer, which is layer 0's. By priority: "
+        "layer 0 is sent as soon as it is ready, forward begins sooner, and the others' pieces arrive while it runs."
+    ),
     "ch07_mixed_precision/gradients": (
         "Gradients of a GPT over powers of two, layer by layer: without a loss scale many of them become 0 in fp16, "
         "above all those of queries and keys; with the loss times 65,536 nearly none."

@@ -19,6 +19,13 @@ from image_texts import IN_WORDS
 from matplotlib.figure import Figure
 from torch.nn.parallel import DistributedDataParallel
 
+from dtlearn.communication_scheduling import (
+    LayerTimes,
+    SchedulingPolicy,
+    lower_bound,
+    run_emulated,
+    transfer_seconds,
+)
 from dtlearn.data_parallel.measure import Workload, fastest, record_on_rank
 from dtlearn.data_parallel.samples.sampler import EvaluationSampler, shard_indices
 from dtlearn.gradient_compression.comparing import compare
@@ -51,6 +58,7 @@ from dtlearn.viz import (
     bucket_timeline,
     bytes_on_links,
     collective_steps,
+    communication_lanes,
     draw_layer,
     draw_schedule,
     gradient_histograms,
@@ -159,6 +167,22 @@ _RARELY = ["1-bit Adam", "local SGD", "post-local SGD", "DiLoCo", "streaming DiL
 def losses_of(task: str, methods: list[str], title: str) -> Figure:
     runs = compare(["no compression", *methods], task, 100, link=Link.named("100 Mb/s"))
     return loss_over_cost(runs, target={"digits": 0.5, "GPT": 3.0}[task], title=title)
+
+
+def sends_by_priority() -> Figure:
+    link = Link.named("100 Mb/s")
+    times = LayerTimes((0.015,) * 6, (0.030,) * 6, (600 * 1024,) * 6)
+    policies = {
+        "first in, first out": SchedulingPolicy("fifo", credit_bytes=1, barrier=True),
+        "priority, 200 KiB, one in flight": SchedulingPolicy("priority", 200 * 1024, credit_bytes=1),
+    }
+    runs = {name: run_emulated(times, policy, link, steps=5)[0] for name, policy in policies.items()}
+    return communication_lanes(
+        {name: min(steps, key=lambda step: step.makespan).spans for name, steps in runs.items()},
+        bound=lower_bound(times, transfer_seconds(link, 2)),
+        title="With priority, transfers hide behind the next forward pass, too",
+        label=f"rank 0 of 2, recorded; {link.label}; emulated layer times",
+    )
 
 
 def _train_with_servers(num_servers: int) -> None:
@@ -301,6 +325,7 @@ _DRAWN_BY: dict[str, Callable[[], Figure]] = {
     "ch05_gradient_compression/text_rarely": partial(
         losses_of, "GPT", _RARELY, "A GPT: what is sent rarely, or as momentum"
     ),
+    "ch06_communication_scheduling/lanes": sends_by_priority,
     "ch07_mixed_precision/gradients": gradients,
     "ch08_memory/step_memory": memory_of_a_step,
     "ch09_zero/shard_map": who_owns_what,

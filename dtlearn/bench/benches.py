@@ -13,6 +13,7 @@ NAMES = (
     "chapters.data_parallel",
     "chapters.parameter_server",
     "chapters.gradient_compression",
+    "chapters.communication_scheduling",
     "chapters.mixed_precision",
     "chapters.memory",
     "chapters.zero",

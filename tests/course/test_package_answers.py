@@ -110,6 +110,29 @@ def when_it_pays(num_ranks, nbytes, alpha, beta, *, payload, encode, decode):
     times = {"plain": plain.seconds(beta), "coded": coded.seconds(beta)}
     return {**times, "pays": found.pays, "bandwidth": found.bandwidth}
 """,
+    "ch06.fifo_makespan": """\
+def fifo_makespan(backward, transfer, forward):
+    nbytes = tuple(range(1, len(transfer) + 1))  # each layer has a size of its own, to find its time by
+    times = communication_scheduling.LayerTimes(tuple(forward), tuple(backward), nbytes)
+    seconds = lambda size: transfer[int(size) - 1]
+    return communication_scheduling.simulate_step(times, communication_scheduling.DDP_LIKE, seconds, 1).makespan
+""",
+    "ch06.send_order": """\
+def send_order(ready, transfer):
+    sizes = [0 if at is None else layer + 1 for layer, at in enumerate(ready)]
+    parts = communication_scheduling.partitions_of(sizes, None)
+    policy = communication_scheduling.SchedulingPolicy(credit_bytes=1)
+    sends = play_sends(parts, [at or 0.0 for at in ready], policy, lambda size: transfer[int(size) - 1])
+    return [send.partition.layer for send in sends]
+""",
+    "ch06.partition_with_credit": """\
+def partition_with_credit(ready, nbytes, seconds_per_byte, partition, credit):
+    limit = None if credit == float("inf") else credit
+    policy = communication_scheduling.SchedulingPolicy("priority", partition, limit)
+    parts = communication_scheduling.partitions_of(nbytes, partition)
+    sends = play_sends(parts, ready, policy, lambda size: size * seconds_per_byte)
+    return [(send.partition.layer, send.partition.number) for send in sends]
+""",
     "ch07.format_limits": """\
 def format_limits(exponent_bits, mantissa_bits, *, has_infinity=True):
     fmt = mixed_precision.Format("made up", exponent_bits, mantissa_bits, has_infinity=has_infinity)
@@ -559,6 +582,8 @@ def judged(id, source):
     exercise = COURSE.exercise(id)
     head = "import torch\nimport torch.distributed as dist\nfrom dtlearn import collectives\n"
     head += "import dtlearn.data_parallel.samples.sampler, dtlearn.data_parallel.samples.token_mean\n"
+    head += "from dtlearn import communication_scheduling\n"
+    head += "from dtlearn.communication_scheduling.simulate import play_sends\n"
     head += "from dtlearn import data_parallel, memory, mixed_precision, pipeline_parallel, tensor_parallel, zero\n"
     head += "from dtlearn.memory.recomputation import every_k\n"
     head += "from dtlearn.pipeline_parallel.runner.gradients import average_over_replicas\n\n\n"

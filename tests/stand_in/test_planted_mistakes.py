@@ -95,6 +95,13 @@ MISTAKES = {
         ("tests.memory.test_page_checkpoint:gpt_on_rank",),
         "numpy",
     ),
+    "communication_scheduling": (
+        "dtlearn.communication_scheduling.layers",
+        "own[0].detach().new_zeros(sum(p.numel() for p in own))",
+        "torch.zeros(sum(p.numel() for p in own), dtype=own[0].dtype)",
+        ("tests.communication_scheduling.test_wrapper:parity", [("mlp", "sgd", "priority")], 1),
+        "a gradient with device type 'cpu' to a tensor with device type 'standin'",
+    ),
     "train": (
         "dtlearn.train.step",
         "total = torch.zeros((), device=here.device)",

@@ -1,0 +1,53 @@
+# expect: DTL-MISTAKE
+# says: and that is not the only bug
+
+import torch
+import torch.distributed as dist
+from torch.nn.functional import mse_loss
+from torch.nn.utils import parameters_to_vector
+
+
+def bug_hunt(layers, forward, batches, held_out, lr, part):
+    """The program with its three bugs."""
+    optimizers = [torch.optim.SGD(layer.parameters(), lr=lr, momentum=0.9) for layer in layers]
+    priority: dict[int, int] = {}  # by layer: the highest is sent first
+    parts: dict[int, list[tuple[dist.Work, torch.Tensor]]] = {}  # by layer: what is on its way
+
+    def gradient_is_ready(i: int) -> None:
+        priority.setdefault(i, len(priority))  # backward comes last to the layer nearest to the input
+
+    def send() -> None:
+        for i in sorted(priority, key=priority.__getitem__, reverse=True):
+            flat = parameters_to_vector([p.grad for p in layers[i].parameters()]) / dist.get_world_size()
+            parts[i] = [(dist.all_reduce(piece, async_op=True), piece) for piece in flat.split(part)]
+        priority.clear()
+
+    def before_forward(i: int) -> None:
+        if i not in parts or not torch.is_grad_enabled():
+            return
+        own, start = list(layers[i].parameters()), 0
+        flat = torch.zeros(sum(p.numel() for p in own))
+        for work, piece in parts.pop(i):
+            work.wait()
+            flat[start : start + len(piece)] = piece
+            start += len(piece)
+            for p, gradient in zip(own, flat.split([p.numel() for p in own]), strict=True):
+                p.grad = gradient.view_as(p)
+            optimizers[i].step()
+        optimizers[i].zero_grad()
+
+    for i, layer in enumerate(layers):
+        for p in layer.parameters():
+            p.register_post_accumulate_grad_hook(lambda _, i=i: gradient_is_ready(i))
+        layer.register_forward_pre_hook(lambda *_, i=i: before_forward(i))
+    trained, evaluated = [], []
+    for x, y in batches:
+        loss = mse_loss(forward(x), y)
+        loss.backward()
+        send()
+        trained.append(loss.item())
+        with torch.no_grad():
+            evaluated.append(mse_loss(forward(held_out[0]), held_out[1]).item())
+    for i in range(len(layers)):  # the last step
+        before_forward(i)
+    return trained, evaluated
