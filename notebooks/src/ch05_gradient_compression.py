@@ -570,7 +570,7 @@ slider_panel(
 # | Take it home | `dtlearn.train --compress` | |
 # | Today | what the libraries have, GPUs, a bug hunt | 6 |
 #
-# ## ## The break-even, exactly
+# ## The break-even, exactly
 #
 # *Needs: section 7.* Both ways take a time that is a line in 1/β: bytes times 1/β, and seconds that no bandwidth changes.
 # Two lines cross once, or never. Mostly the codec sends less and computes more, and pays *below* a bandwidth; but it can
