@@ -17,8 +17,9 @@ SGD with Nesterov momentum (DiLoCo, arXiv:2311.08105, algorithm 1).
 
 The first three are lists of as many float32 tensors, of equal shapes.
 
-**Change in place**, in the memory that they have, all tensors of the three lists. With g, the **pseudo-gradient**, the mean over the
-ranks of the group of what the inner steps have taken off, old - parameters:
+**Change in place**, in the memory that they have, all tensors of the three lists. With g, the
+**pseudo-gradient**, the mean over the ranks of the group of what the inner steps have taken off,
+old - parameters:
 
 1. buffer = momentum * buffer + g
 2. direction = g + momentum * buffer, with the new buffer
