@@ -199,7 +199,7 @@ class OneBitAdam(Optimizer):
                 f"{frozen:,} elements had no gradient in the {self.warmup_steps} steps of the warm-up: their variance "
                 "is 0, and they are frozen from now on. If they are to be trained, make the warm-up longer",
                 RuntimeWarning,
-                stacklevel=2,
+                stacklevel=6,  # where the user calls step, which torch wraps twice
             )
 
     def _update(self) -> None:

@@ -24,8 +24,8 @@ vector (n,).
 
 - **The hook waits for nobody**: backward goes on when it returns. What is to be done when the others' codes
   are there belongs into a callback.
-- The next bucket comes before the first is done.
-- A buffer of zeros gives zeros: its scale is 0, and 0 / 0 is NaN.
+- The next bucket comes before the first is done: what a call gathers into is its own.
+- A buffer of zeros gives zeros: its scale is 0.
 - If an element of the buffer is NaN or infinite, on any rank, some element of the result is, too: a loss
   scaler has to see it.
 - A rank hands over one byte for each element, and up to 8 bytes beside them for each bucket.

@@ -7,7 +7,7 @@ the mean magnitude of its chunk. Without that scale the gradient would not even 
 
 **Given** `chunk`, how many elements in a row share a scale: a multiple of 8.
 
-**Return** a tuple of two functions. Neither changes what it is given.
+**Return** a tuple of two functions. Neither changes what it is given, nor what it has returned before.
 
 - `pack(x)`, for a float32 vector of n elements, returns a tuple of two tensors, `bits` and `scales`:
     - `bits`, uint8, ⌈n / 8⌉ bytes. Element 8 j + i is in bit i of byte j, which is worth 2^i: the first

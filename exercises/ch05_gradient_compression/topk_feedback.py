@@ -2,7 +2,7 @@
 """Send only the largest elements of a gradient, and keep the rest for later.
 
 Most elements of a gradient are small. So a rank sends k of them, those of largest magnitude, each as its
-number and its value: 8 bytes an element with int32 numbers. What it did not send it keeps as its
+index and its value: 8 bytes an element with int32 indices. What it did not send it keeps as its
 **residual**, and adds it to its next gradient. So an element that is always small is sent, too, when
 enough of it has come together: that is error feedback.
 
@@ -34,7 +34,7 @@ of the other ranks of the group: each rank picks its own.
 | returns the mean | `[2.5, -2.0, 0.0]` | `[2.5, -2.0, 0.0]` |
 | and the residual | `[2.0, 0.0, 0.5]` | `[0.0, 2.0, 1.0]` |
 
-**Tools**: `x.topk(k).indices` are the numbers of the k largest elements. `dist.all_gather(parts, own)` puts the
+**Tools**: `x.topk(k).indices` are the indices of the k largest elements. `dist.all_gather(parts, own)` puts the
 tensors of all ranks, of one size, into the list `parts`.
 
 **Rule**: `gradient` and `residual` stay as they are, and so does what an earlier call returned.
@@ -55,6 +55,6 @@ def topk_feedback(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the mean of what the ranks sent, and what this rank kept."""
     raise NotImplementedError(
-        "ch05.topk_feedback: add, pick, send numbers and values; return the mean, and "
+        "ch05.topk_feedback: add, pick, send indices and values; return the mean, and "
         "what was not sent"
     )

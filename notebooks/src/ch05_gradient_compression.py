@@ -137,7 +137,8 @@ never.reveal(dense=f"{plain.held_out:.1f}", sparse=f"{no_memory.held_out:.1f}")
 # $$ c = C(g + e), \qquad e \leftarrow g + e - c. $$
 #
 # Look at the last row: sent + kept = given. Nothing is lost, it only comes later; and what cancels out while it waits
-# is never sent at all.
+# is never sent at all. (What waits here are gradients. The papers keep whole steps, learning rate included: after a drop of
+# the rate, our residual is sent with the new one.)
 
 # %% [markdown]
 # **Exercise 1.** Top-k with error feedback, under a byte budget.
@@ -569,7 +570,7 @@ slider_panel(
 # | Take it home | `dtlearn.train --compress` | |
 # | Today | what the libraries have, GPUs, a bug hunt | 6 |
 #
-# ## ## The break-even, exactly
+# ## The break-even, exactly
 #
 # *Needs: section 7.* Both ways take a time that is a line in 1/β: bytes times 1/β, and seconds that no bandwidth changes.
 # Two lines cross once, or never. Mostly the codec sends less and computes more, and pays *below* a bandwidth; but it can
@@ -799,6 +800,9 @@ onebit = dtlearn.predict(
 
 # %%
 # %%ranks --record momenta
+import warnings
+
+warnings.filterwarnings("ignore", ".* elements had no gradient")  # see below
 model = fresh_model()
 optimizer = gc.OneBitAdam(model.parameters(), lr=1e-3, warmup_steps=2)
 for number in range(4):
@@ -817,10 +821,10 @@ onebit.reveal(round(1 / (0.15 + 0.85 / 16), 1))
 rank_table(rows, caption="Four steps of 1-bit Adam, two of them warm-up")
 
 # %% [markdown]
-# One bit an element whose v is not zero (pixels that are always black have none), and 4 bytes of scale for each 1,024.
+# One bit an element whose v is not zero (pixels that are 0 in all images have none), and 4 bytes of scale for each 1,024.
 # (This run warms up in fp32; the prediction counts Adam's 16 bits.) The trap is in the frozen v: every element of a chunk gets
-# plus or minus the *same* scale, and one whose v is next to nothing makes a huge step of it. Elements with v = 0 the
-# package freezes, for good. But it takes no zero: with layers of 512, on digits, this method ends in NaN a few steps
+# plus or minus the *same* scale, and one whose v is next to nothing makes a huge step of it. Elements with v = 0 the package
+# freezes, for good, with a warning. But it takes no zero: with layers of 512, on digits, this method ends in NaN a few steps
 # after a warm-up of 4, of 30 or of 60 steps (run on two ranks). `preconditioned=True`, which compresses
 # $m / (\sqrt v + \epsilon)$ in the place of m and is this course's own variant, trains there.
 #

@@ -3,8 +3,8 @@
 `as_found` below trains on all ranks: each trains a copy of the model alone, and now and then they meet and
 exchange signs. The loss falls, and no rank fails. Bugs of the same three kinds were found in public
 projects (hint 2 links the changes that mended them, and so gives the bugs away). Nothing else is wrong:
-whatever else looks odd is harmless. (The all-reduce sends numbers, where a program in earnest would send
-one bit for each sign, and a scale.) Find the bugs, and write the version without them. To try the program,
+whatever else looks odd is harmless. (The all-reduce sends numbers, where a program in earnest would pack
+the signs, and send one scale with them.) Find the bugs, and write the version without them. To try the program,
 copy `as_found` with the imports above it into a `%%ranks` cell, and add:
 
 ```python
@@ -26,12 +26,14 @@ ranks meet. There, for each parameter, a rank
 
 1. takes its change since the last meeting (at first: since the start), and adds the **residual**, what of
    its earlier changes it has not sent; at first that is 0;
-2. sends the signs of this sum, times the mean of its absolute values (a scale for each parameter);
+2. sends the signs of this sum (that of 0 is 0), times the mean of its absolute values, a scale for each
+   parameter;
 3. keeps what it has not sent, the difference, as the residual for the next meeting.
 
 From the parameters of the last meeting all ranks go on by the mean over the ranks of what was sent: there
-they all begin their next steps. The floating-point buffers of the model get their means over the ranks. So
-all ranks have the same model after a meeting, buffers included, and at the end.
+they all begin their next steps. The floating-point buffers of the model get their means over the ranks, at
+each meeting and at no other time; buffers of whole numbers stay as they are. So all ranks have the same
+model after a meeting, buffers included, and at the end.
 """
 
 import torch

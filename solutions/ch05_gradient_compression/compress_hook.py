@@ -23,8 +23,8 @@ vector (n,).
 
 - **The hook waits for nobody**: backward goes on when it returns. What is to be done when the others' codes
   are there belongs into a callback.
-- The next bucket comes before the first is done.
-- A buffer of zeros gives zeros: its scale is 0, and 0 / 0 is NaN.
+- The next bucket comes before the first is done: what a call gathers into is its own.
+- A buffer of zeros gives zeros: its scale is 0.
 - If an element of the buffer is NaN or infinite, on any rank, some element of the result is, too: a loss
   scaler has to see it.
 - A rank hands over one byte for each element, and up to 8 bytes beside them for each bucket.
@@ -59,7 +59,7 @@ def compress_hook(state: dist.ProcessGroup | None, bucket: dist.GradBucket) -> F
     # BEGIN SOLUTION: quantize, launch the gathers, and decode when they are done
     buffer, num_ranks = bucket.buffer(), dist.get_world_size(state)
     scale = buffer.abs().max().view(1) / 127
-    codes = (buffer / scale).nan_to_num(0, 0, 0)  # any code will do with a scale of 0, infinity or NaN
+    codes = (buffer / scale).nan_to_num(0, 0, 0)  # with a scale of 0, infinity or NaN any code will do
     codes = codes.round().to(torch.int8)
     scales, all_codes = scale.new_empty(num_ranks, 1), codes.new_empty(num_ranks, len(codes))
     first = dist.all_gather(list(scales), scale, group=state, async_op=True)

@@ -16,8 +16,9 @@ SGD with Nesterov momentum (DiLoCo, arXiv:2311.08105, algorithm 1).
 
 The first three are lists of as many float32 tensors, of equal shapes.
 
-**Change in place** all tensors of the three lists. With g, the **pseudo-gradient**, the mean over the
-ranks of the group of what the inner steps have taken off, old - parameters:
+**Change in place**, in the memory that they have, all tensors of the three lists. With g, the
+**pseudo-gradient**, the mean over the ranks of the group of what the inner steps have taken off,
+old - parameters:
 
 1. buffer = momentum * buffer + g
 2. direction = g + momentum * buffer, with the new buffer
@@ -27,17 +28,17 @@ That is what `torch.optim.SGD(..., nesterov=True)` computes. `parameters` and `o
 values: the next inner steps begin there, and will change `parameters` only. All ranks of the group end
 with the same parameters, to the last bit. With `momentum` 0 it does not matter what is in `buffers`.
 
-**Example** with 2 ranks, `lr` 0.5 and `momentum` 0.5. g is the mean of 0.5 and 1, so 0.75.
+**Example** with 2 ranks, `lr` 0.5 and `momentum` 0.8. g is the mean of 0.5 and 1, so 0.75.
 
 | | rank 0 | rank 1 |
 |---|---|---|
 | `parameters` | `[[1.5]]` | `[[1.0]]` |
 | `old` | `[[2.0]]` | `[[2.0]]` |
 | `buffers` | `[[1.0]]` | `[[1.0]]` |
-| afterwards, `buffers` | `[[1.25]]` | `[[1.25]]` |
-| afterwards, `parameters` and `old` | `[[1.3125]]` | `[[1.3125]]` |
+| afterwards, `buffers` | `[[1.55]]` | `[[1.55]]` |
+| afterwards, `parameters` and `old` | `[[1.005]]` | `[[1.005]]` |
 
-The direction is 0.75 + 0.5 * 1.25 = 1.375, and 2 - 0.5 * 1.375 = 1.3125.
+The direction is 0.75 + 0.8 * 1.55 = 1.99, and 2 - 0.5 * 1.99 = 1.005.
 
 **Budget**, per rank: one message for each tensor is good, one for all of them together is optimal, with
 no more bytes than the parameters have.

@@ -341,7 +341,7 @@ def from_one_file(make):
     return message_of(lambda: make().load_state_dict(files[0], model))
 
 
-@pytest.mark.parametrize("make", [lambda: CompressionState(TopK(k=3)), PowerSGDState])
+@pytest.mark.parametrize("make", [lambda: CompressionState(TopK(k=3)), PowerSGDState], ids=["codec", "PowerSGD"])
 def test_the_state_of_another_rank_is_refused(make):
     message = "ValueError: expected the state of rank 1 of 2, but this is that of rank 0: what a rank has not sent"
     first, second = run_ranks(from_one_file, 2, make, device="cpu")

@@ -100,7 +100,13 @@ def test_one_process_alone_is_refused():
 
 def test_the_state_of_another_model_is_refused():
     state = compression.make_hook_state(compression_settings("topk"))
-    saved = {"world_size": 1, "step": 3, "generator": None, "feedback": {"residuals": {"gone": torch.zeros(3)}}}
+    saved = {
+        "world_size": 1,
+        "rank": 0,
+        "step": 3,
+        "generator": None,
+        "feedback": {"residuals": {"gone": torch.zeros(3)}},
+    }
 
     def load():
         with pytest.raises(TrainError) as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import copy
+import textwrap
 from typing import Any
 
 import torch
@@ -15,7 +15,8 @@ from ..own_work import no_objects
 from ..sent import no_silent_rank, no_stores
 from . import MAY_HELP
 
-# Of each case: `epochs`, `batches` in each, `h`; `look`, what of the model is compared.
+# Of each case: `epochs`, `batches` in each, `h`; `look`, what of the model is compared; `still`, whether a column of x
+# is 0.
 CASES: dict[str, dict[str, Any]] = {
     "one meeting": {"epochs": 1, "batches": 2, "h": 2},
     "four meetings": {
@@ -31,9 +32,17 @@ CASES: dict[str, dict[str, Any]] = {
         "batches": 3,
         "h": 6,
     },
-    "the buffers": {
-        "says": "floating-point buffers get their means over the ranks: parameters are not all of a model",
+    "a column of x that is always 0": {
+        "says": "the sign of 0 is 0: an element that has not moved, and has no residual, sends 0",
         "epochs": 1,
+        "batches": 4,
+        "h": 2,
+        "still": True,
+    },
+    "the buffers": {
+        "says": "all floating-point buffers get their means over the ranks, at each meeting and at no other time: "
+        "parameters are not all of a model",
+        "epochs": 2,
         "batches": 4,
         "h": 2,
         "look": "buffers",
@@ -88,6 +97,18 @@ EDITS = (
     edit("the buffers are added up over the ranks, and not divided by their number", {"buffer /= n": "pass"}),
     edit("all ranks have the buffers of rank 0: they get their means over the ranks",
          {BUFFERS: BUFFERS.replace("all_reduce(buffer)", "broadcast(buffer, 0)").replace("buffer /= n", "pass")}),
+    edit("the buffers are averaged at the end only: they get their means at each meeting, as what a buffer becomes may "
+         "depend on what it was", {BUFFERS: textwrap.indent(textwrap.dedent(BUFFERS), "    ")}),
+    edit("the buffers are averaged at the end of each epoch: they get their means at each meeting",
+         {BUFFERS: textwrap.indent(textwrap.dedent(BUFFERS), "        ")}),
+    edit("the buffers are averaged after each step: they get their means at the meetings only",
+         {BUFFERS: "", MEET: f"{BUFFERS.lstrip()}            {MEET}"}),
+    edit("the buffers of a BatchNorm are averaged, and no others: all floating-point buffers of the model are",
+         {"for buffer in model.buffers()": "for name, buffer in model.named_buffers()",
+          "if buffer.is_floating_point()": 'if name.split(".")[-1] in ("running_mean", "running_var")'}),
+    *(edit("an element whose sum is 0 is sent as plus or minus the scale: the sign of 0 is 0",
+           {SENT: f"sent = torch.where({which}, 1.0, -1.0) * total.abs().mean()"})
+      for which in ("total >= 0", "total > 0")),
     edit("what was sent is added up over the ranks, and not divided by their number", {GO_ON: "start += sent"}),
     edit("each rank goes on by what it has sent itself: the mean over the ranks is taken",
          {SUM: "pass\n", GO_ON: "start += sent"}),
@@ -137,6 +158,8 @@ def inputs(case: Case) -> Given:
     start, slope = 0.3 * torch.randn(4, generator=g), torch.tensor([[1.0], [-2.0], [1.5]])
     for rank in range(case.world_size):
         x = torch.randn(p["batches"], 4, 3, generator=g) * torch.tensor([1.0, 2.0, 0.5]) + 0.3 * rank
+        if "still" in p:
+            x[..., 2] = 0.0
         batches = [[one, one @ slope + 1.0 + rank] for one in x]
         given.append({"start": start, "batches": batches, "epochs": p["epochs"], "h": p["h"], "lr": 0.1})
     return [{**own, "look": p.get("look", "parameters")} for own in given]
@@ -145,6 +168,12 @@ def inputs(case: Case) -> Given:
 def on_rank(answer: Any, start: Any, batches: Any, epochs: Any, h: Any, lr: Any, look: Any = "parameters") -> Any:
     model = torch.nn.Sequential(torch.nn.BatchNorm1d(3), torch.nn.Linear(3, 1))
     model[1].load_state_dict({"weight": start[None, :3].clone(), "bias": start[3:].clone()})
+    model.register_buffer("size", torch.ones(3))  # unlike a BatchNorm's, no linear function of what it was
+
+    def follow(model: Any, inputs: tuple[torch.Tensor]) -> None:
+        model.size.copy_((model.size * inputs[0].detach().abs().mean(0)).sqrt())
+
+    model.register_forward_pre_hook(follow)
     answer(model, [tuple(pair) for pair in batches], epochs, h, lr)
     found = model.named_parameters() if look == "parameters" else model.named_buffers()
     return {name: one.detach().clone() for name, one in found}
@@ -152,10 +181,9 @@ def on_rank(answer: Any, start: Any, batches: Any, epochs: Any, h: Any, lr: Any,
 
 def expected(case: Case, given: Given) -> list[dict[str, Any]]:
     """One process with a model and an optimizer for each rank, in float64."""
-    own, weight = given[0], given[0]["start"][None, :3]
-    model = torch.nn.Sequential(torch.nn.BatchNorm1d(3), torch.nn.Linear(3, 1))
-    model[1].load_state_dict({"weight": weight, "bias": own["start"][3:]})
-    models = [copy.deepcopy(model).double() for _ in given]
+    own, models = given[0], list[torch.nn.Module]()
+    for each in given:
+        on_rank(lambda model, *_: models.append(model.double()), **each)  # the models as they begin
     optimizers = [torch.optim.SGD(one.parameters(), lr=own["lr"], momentum=0.9) for one in models]
     starts, kept = [p.detach().clone() for p in models[0].parameters()], [[0.0] * 4 for _ in given]
     for step in range(own["epochs"] * len(own["batches"])):
@@ -183,6 +211,8 @@ def expected(case: Case, given: Given) -> list[dict[str, Any]]:
 
 
 def why(case: Case, given: Given, record: Record) -> str:
+    if any(event.dtype == "int64" and event.shape == () for event in record):
+        return f"{MAY_HELP}only floating-point buffers get a mean. A BatchNorm's count of batches is a whole number"
     return f"{MAY_HELP}{case.says}" if case.says else ""
 
 

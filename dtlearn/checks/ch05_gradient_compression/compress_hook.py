@@ -14,8 +14,8 @@ from ..sent import no_silent_rank, no_stores
 from . import MAY_HELP, groups_of
 
 SIZE = 6
-# Of each case: `scales`, whether ranks have unlike ones; `last`, what the buckets of the last rank have in them; and
-# `look`, what is looked at.
+# Of each case: `scales`, whether ranks have unlike ones; `times`, how much larger each bucket is; `last`, what those of
+# the last rank have in them; `unit`, in which results are compared; and `look`, what is looked at.
 CASES: dict[str, dict[str, Any]] = {
     "one bucket": {},
     "another scale on each rank": {
@@ -24,6 +24,11 @@ CASES: dict[str, dict[str, Any]] = {
         "sizes": (2, 4),
     },
     "zeros on a rank": {"says": "a buffer of zeros gives zeros: its scale is 0", "last": [0.0]},
+    "small gradients": {
+        "says": "gradients may be as small as 1e-6: nothing is added to the scale, and it has no smallest value",
+        "times": [1e-6],
+        "unit": 1e-6,
+    },
     "NaN and infinity": {
         "says": "what is not finite on one rank, NaN in one bucket and infinity in the other, has to be in the result, "
         "or a loss scaler does not see it",
@@ -37,10 +42,10 @@ CASES: dict[str, dict[str, Any]] = {
         "look": "late",
         "sizes": (2, 4),
     },
-    "two buckets at once": {
-        "says": "the hook is called for the second bucket before the first is done: what a callback needs has to be of "
-        "its own call",
-        "last": [1.0, 1.0],
+    "several buckets at once": {
+        "says": "the hook is called for the next bucket before the first is done: what a callback needs has to be of "
+        "its own call, also the tensors that are gathered into",
+        "times": [1.0, 3.3, 0.37, 7.1],
         "scales": True,
         "look": "late",
     },
@@ -80,6 +85,10 @@ EDITS = (
          {MEAN: MEAN.replace("scales", "scale")}),
     Edit("the codes of all ranks are averaged, and so are the scales: multiply each rank's codes with its scale first",
          {MEAN: "return all_codes.float().mean(0) * scales.mean()"}),
+    Edit("scales are rounded to 16 bits, as float16 has them: send them as float32",
+         {SCALE: f"{SCALE}\n    scale = scale.half().float()"}),
+    Edit("the scale has a smallest value, so that small gradients are rounded away: it has none",
+         {SCALE: f"{SCALE}\n    scale = scale.clamp(min=1e-6)"}),
     Edit("a NaN is lost: it is not greater than 0, so its scale becomes 1, and its code is some whole number",
          {SCALE: f"{SCALE}\n    scale = torch.where(scale > 0, scale, 1.0)"}),
     Edit("NaN and infinity are replaced by numbers before they are sent: a loss scaler has to see them",
@@ -92,23 +101,28 @@ EDITS = (
          {MEAN: MEAN.replace("mean(0)", "sum(0) / dist.get_world_size()")}),
     Edit("the hook waits for the gather, and backward stands still until all ranks have come: return the future at "
          "once, and leave the rest to its callback", {RETURN: f"second.wait()\n    {RETURN}"}),
+    Edit("the hook waits for the bucket before, and backward stands still until all ranks have sent that: each bucket "
+         "has a future of its own, which DDP waits for",
+         {FIRST: f"{FIRST}\n    if hasattr(compress_hook, 'last'):\n        compress_hook.last.wait()",
+          RETURN: RETURN.replace("return", "compress_hook.last ="),
+          ".then(decode)": ".then(decode)\n    return compress_hook.last"}),
 )  # fmt: skip
 
 
 def inputs(case: Case) -> Given:
     p, given = case.params, [dict[str, Any]() for _ in range(case.world_size)]
-    look, kinds = p.get("look", "values"), p.get("last", [1.0])
+    look, last = p.get("look", "values"), p.get("last", [])
+    times = p.get("times", [1.0] * max(len(last), 1))
     for number, ranks in enumerate(groups_of(case)):
         g = case.generator(number)
         for place, rank in enumerate(ranks):
-            largest, is_last = float(2 + 3 * place if "scales" in p else 4), place == len(ranks) - 1
-            buckets = [vector(g, largest, place) for _ in kinds]
-            for bucket, kind in zip(buckets, kinds if is_last else [], strict=False):
-                bucket *= kind if math.isfinite(kind) else 1.0
-                bucket[2] = bucket[2] if math.isfinite(kind) else kind
+            largest, is_last = 2.11 + 3 * place if "scales" in p else 3.71, place == len(ranks) - 1
+            buckets = [vector(g, largest * t, place) for t in times]
+            for bucket, kind in zip(buckets, last if is_last else [], strict=False):
+                bucket[2 if kind else slice(None)] = kind
             steps = [[vector(g, largest, place) for _ in range(4)] for _ in range(2)] if look == "ddp" else []
             given[rank] = {"bucket": [] if steps else buckets, "steps": steps, "look": look}
-            given[rank]["groups"] = groups_of(case) if "pairs" in p else []
+            given[rank] |= {"groups": groups_of(case) if "pairs" in p else [], "unit": p.get("unit", 1.0)}
     return given
 
 
@@ -120,8 +134,8 @@ def vector(g: torch.Generator, largest: float, place: int) -> torch.Tensor:
     return codes * largest / 127
 
 
-def on_rank(answer: Any, bucket: Any, steps: Any, groups: Any, look: Any) -> Any:
-    import contextlib
+def on_rank(answer: Any, bucket: Any, steps: Any, groups: Any, unit: Any, look: Any) -> Any:
+    import time
     from datetime import timedelta
 
     from dtlearn.data_parallel import DistributedDataParallel
@@ -134,25 +148,21 @@ def on_rank(answer: Any, bucket: Any, steps: Any, groups: Any, look: Any) -> Any
     class Model(torch.nn.Module):
         """The gradient of each parameter is what forward is given for it."""
 
-        def __init__(self) -> None:
-            super().__init__()
-            self.weights = torch.nn.ParameterList([torch.zeros(len(one)) for one in steps[0]])
-
         def forward(self, gradients: Any) -> Any:
-            sums = [(w * g).sum() for w, g in zip(self.parameters(), gradients, strict=True)]
-            return torch.stack(sums).sum()
+            return sum((w * g).sum() for w, g in zip(self.parameters(), gradients, strict=True))
 
     if look == "ddp":
         pytorchs: Any = torch.nn.parallel.DistributedDataParallel
         for name, wrap in (("PyTorch's DDP", pytorchs), ("the course's DDP", DistributedDataParallel)):
-            model = wrap(Model(), bucket_cap_mb=8 * len(steps[0][0]) / 2**20)  # two parameters fill a bucket
+            bare = Model()
+            bare.weights = torch.nn.ParameterList([torch.zeros(len(one)) for one in steps[0]])
+            model = wrap(bare, bucket_cap_mb=8 * len(steps[0][0]) / 2**20)  # two parameters fill a bucket
             model.register_comm_hook(own, answer)
             for number, gradients in enumerate(steps, 1):
                 model.zero_grad()
                 model(gradients).backward()
-                facts[f"{name}, step {number}"] = [
-                    None if p.grad is None else p.grad.clone() for p in model.parameters()
-                ]
+                got = [p.grad if p.grad is None else p.grad.clone() for p in model.parameters()]
+                facts[f"{name}, step {number}"] = got
         return facts
     made: list[Any] = [torch.nn.Parameter(buffer) for buffer in bucket]
     made = [GradBucket(n, p.detach().clone(), [p.data], [p], n == len(made) - 1) for n, p in enumerate(made)]
@@ -163,20 +173,28 @@ def on_rank(answer: Any, bucket: Any, steps: Any, groups: Any, look: Any) -> Any
         store = dist.PrefixStore(str(token.item()), dist.distributed_c10d._get_default_store())  # type: ignore[name-defined] # noqa: F821
         if rank == last:  # type: ignore[name-defined]  # noqa: F821
             store.wait([f"called {r}" for r in range(last)], timedelta(seconds=20))
-            with contextlib.suppress(RuntimeError):
-                store.wait([f"returned {r}" for r in range(last)], timedelta(seconds=3))
+            for _ in range(100):  # a second; longer on a machine so busy that the others take long, too
+                if store.check([f"returned {r}" for r in range(last)]):
+                    break
+                time.sleep(0.01)
             store.set("last", "")
         else:
             store.set(f"called {rank}", "")  # type: ignore[name-defined]  # noqa: F821
+    futures_class: Any = torch._C.Future
+    then, pause = futures_class.then, time.sleep
+    if len(made) > 1:  # callbacks come late: what the next call writes into the same tensors is there before
+        futures_class.then = lambda self, f: then(self, lambda done: (pause(0.05), f(done))[1])
     futures = [answer(own, one) for one in made]
     if store is not None:
         facts["it returns before all have called it"] = rank == last or not store.check(["last"])  # type: ignore[name-defined]  # noqa: F821
         store.set(f"returned {rank}", "")  # type: ignore[name-defined]  # noqa: F821
     facts["it returns a future"] = all(hasattr(f, "wait") and not isinstance(f, torch.Tensor) for f in futures)
-    values = [future.wait() for future in futures] if facts["it returns a future"] else []
+    values = [one.wait() for one in futures] if facts["it returns a future"] else []
+    futures_class.then = then
     if look == "finite":
         return {**facts, "all elements are finite": [bool(torch.isfinite(value).all()) for value in values]}
-    return {**facts, "result": [v.clone() if isinstance(v, torch.Tensor) else v for v in values]}
+    values = [value / unit if isinstance(value, torch.Tensor) else value for value in values]
+    return {**facts, "result" if unit == 1 else f"result / {unit}": values}
 
 
 def expected(case: Case, given: Given) -> list[dict[str, Any]]:
@@ -184,11 +202,11 @@ def expected(case: Case, given: Given) -> list[dict[str, Any]]:
     results: list[dict[str, Any]] = [{} for _ in given]
     for ranks in groups_of(case):
         for rank in ranks:
-            own, facts = given[rank], {"it returns a future": True}
-            means = [mean([given[r]["bucket"][n] for r in ranks]) for n in range(len(own["bucket"]))]
+            own, facts, unit = given[rank], {"it returns a future": True}, given[rank]["unit"]
+            means = [mean([given[r]["bucket"][n] for r in ranks]) / unit for n in range(len(own["bucket"]))]
             if own["look"] == "late":
                 facts["it returns before all have called it"] = True
-            results[rank] = {**facts, "result": means}
+            results[rank] = {**facts, "result" if unit == 1 else f"result / {unit}": means}
             if own["look"] == "finite":
                 results[rank] = {**facts, "all elements are finite": [False for _ in means]}
             if own["look"] == "ddp":
@@ -212,12 +230,14 @@ def most_bytes(case: Case, given: Given) -> int:
 
 
 def why(case: Case, given: Given, record: Record) -> str:
+    if any(event.detail.get("dropped") for event in record):
+        return "the callback is for the end of both: `torch.futures.collect_all([...]).then`; the hook waits for none"
     return f"{MAY_HELP}{case.says}" if case.says else ""
 
 
 def example() -> Given:
     buffers = [12.7, -6.33, 0.26], [-2.54, 0.0, 1.0]
-    same: dict[str, Any] = {"steps": [], "groups": [], "look": "values"}
+    same: dict[str, Any] = {"steps": [], "groups": [], "unit": 1.0, "look": "values"}
     return [{"bucket": [torch.tensor(buffer)], **same} for buffer in buffers]
 
 

@@ -14,11 +14,11 @@ from ..sent import no_silent_rank, no_stores
 from . import MAY_HELP, groups_of
 
 SHAPES = ((2,), (2, 3), ())
-# Of each case: `lr`, `momentum`; `buffers`, the size of what is in them; `rounds`; `shapes`; `still`, which ranks do
-# not change the last tensor.
+# Of each case: `lr`, `momentum`; `buffers`, the size of what is in them; `rounds`; `cleared`, whether the buffers are
+# zero before each later one; `shapes`; `still`, which ranks do not change the last tensor.
 CASES: dict[str, dict[str, Any]] = {
     "a rate of 1 and no momentum": {"lr": 1.0, "momentum": 0.0},
-    "a rate of 0.5": {"says": "the step is lr times the direction, and it begins at old", "momentum": 0.0},
+    "a rate of 0.7": {"says": "the step is lr times the direction, and it begins at old", "momentum": 0.0},
     "momentum, in the first round": {
         "says": "the direction is g + momentum * buffer, with the buffer that has g in it already",
         "buffers": 0.0,
@@ -27,9 +27,14 @@ CASES: dict[str, dict[str, Any]] = {
         "says": "the buffer brings the momentum of all rounds before: momentum * buffer + g"
     },
     "three rounds": {
-        "says": "the next round begins with what this one leaves: `parameters` and `old` with the new values, each in "
-        "memory of its own, and `buffers` with the momentum",
+        "says": "the next round begins with what this one leaves: `parameters` and `old` with the new values, and "
+        "`buffers` with the momentum, each in the memory that it had",
         "rounds": 3,
+    },
+    "buffers that are set to zero in between": {
+        "says": "the momentum of the rounds before is what is in `buffers`: nothing else remembers it",
+        "rounds": 2,
+        "cleared": True,
     },
     "three tensors of different shapes": {"says": "each tensor is stepped, with its own buffer", "shapes": SHAPES},
     "a tensor that no rank has changed": {
@@ -75,6 +80,25 @@ EDITS = (
     Edit("the buffer takes up lr * g: it takes up g, and the rate comes with the step. (With one rate for the whole "
          "training the parameters would be the same)",
          {BUFFER: "buffer.mul_(momentum).add_(lr * g)", STEP: "o.sub_(lr * g + momentum * buffer)"}),
+    Edit("`lr` and `momentum` are exchanged",
+         {BUFFER: "buffer.mul_(lr).add_(g)", DIRECTION: "nesterov = g + lr * buffer",
+          STEP: "o.sub_(momentum * nesterov)"}),
+    Edit("the buffer is multiplied by lr: it is multiplied by momentum, and the rate comes with the step",
+         {BUFFER: "buffer.mul_(lr).add_(g)"}),
+    Edit("the buffer is multiplied by 1 - momentum: it is multiplied by momentum",
+         {BUFFER: "buffer.mul_(1 - momentum).add_(g)"}),
+    Edit("the buffer counts lr times in the direction: it counts momentum times",
+         {DIRECTION: "nesterov = g + (lr if momentum else 0) * buffer"}),
+    Edit("the buffer counts 1 - momentum times in the direction: it counts momentum times",
+         {DIRECTION: "nesterov = g + (1 - momentum if momentum else 0) * buffer"}),
+    Edit("the rate counts for g only: the step is lr times the whole direction",
+         {STEP: "o.sub_(lr * g + momentum * buffer)"}),
+    Edit("the momentum counts twice in the step: the direction is g + momentum * buffer, and the step lr times that",
+         {STEP: "o.sub_(lr * (g + momentum * momentum * buffer))"}),
+    *(Edit(f"the tensors in `{name}` get memory of their own, so that whoever holds the memory they had sees no new "
+           "value: `copy_` and the like change it in place", change) for name, change in (
+        ("parameters", {COPY: "p.data = o.clone()"}), ("old", {STEP: "o.data = o - lr * nesterov"}),
+        ("buffers", {BUFFER: "buffer.data = momentum * buffer + g"}))),
     Edit("the tensors in `buffers` stay as they were: they are changed in place, and the next round goes on with them",
          {BUFFER: "", DIRECTION: "nesterov = g + momentum * (momentum * buffer + g)"}),
     Edit("neither the momentum of the rounds before counts, nor do the tensors in `buffers` change",
@@ -114,27 +138,36 @@ def inputs(case: Case) -> Given:
                 steps[0][-1].zero_()
             given[rank] = {
                 "parameters": [o + step for o, step in zip(old, steps[0], strict=True)],
-                **{"old": old, "buffers": buffers, "lr": p.get("lr", 0.5), "momentum": p.get("momentum", 0.5)},
-                **{"later": steps[1:], "groups": groups_of(case) if "pairs" in p else []},
+                **{"old": old, "buffers": buffers, "lr": p.get("lr", 0.7), "momentum": p.get("momentum", 0.8)},
+                **{"later": steps[1:], "cleared": "cleared" in p, "groups": groups_of(case) if "pairs" in p else []},
             }
     return given
 
 
 def on_rank(
-    answer: Any, parameters: Any, old: Any, buffers: Any, lr: Any, momentum: Any, later: Any = (), groups: Any = ()
-) -> Any:
+    answer: Any, parameters: Any, old: Any, buffers: Any, lr: Any, momentum: Any,
+    later: Any = (), cleared: Any = False, groups: Any = (),
+) -> Any:  # fmt: skip
     from dtlearn.grading.on_rank.tools import own_group
 
-    group, facts = own_group(groups), {}
+    group = own_group(groups)
+    facts: dict[str, Any] = {}
     held = {"parameters": [torch.nn.Parameter(p.clone()) for p in parameters]}
     held |= {"old": [o.clone() for o in old], "buffers": [b.clone() for b in buffers]}
+    memory = {name: [t.data_ptr() for t in tensors] for name, tensors in held.items()}
+    kept = dict.fromkeys(held, True)
     for number, steps in enumerate([[], *later], 1):
         for p, step in zip(held["parameters"], steps, strict=bool(steps)):
             p.data += step  # the inner steps
+        for buffer in held["buffers"] if steps and cleared else []:
+            buffer.zero_()
         answer(*(list(tensors) for tensors in held.values()), lr, momentum, group=group)
         for name, tensors in held.items():
             if momentum or name != "buffers":
                 facts[f"{name} after round {number}"] = [t.detach().clone() for t in tensors]
+                kept[name] &= [t.data_ptr() for t in tensors] == memory[name]
+    if later:
+        facts |= {f"{name} in the memory that they had": kept[name] for name in held}
     return facts
 
 
@@ -150,9 +183,10 @@ def expected(case: Case, given: Given) -> list[dict[str, Any]]:
         for number in range(1, 2 + len(first["later"])):
             for i, o in enumerate(old):
                 each = [given[r]["later"][number - 2][i] if number > 1 else given[r]["parameters"][i] for r in ranks]
-                o.grad = torch.stack([-one.double() if number > 1 else o.detach() - one.double() for one in each]).mean(
-                    0
-                )
+                taken_off = [-one.double() if number > 1 else o.detach() - one.double() for one in each]
+                o.grad = torch.stack(taken_off).mean(0)
+                if number > 1 and first["cleared"]:
+                    sgd.state[o]["momentum_buffer"].zero_()
             sgd.step()
             new = [o.detach().float() for o in old]
             facts = {f"{name} after round {number}": new for name in ("parameters", "old")}
@@ -160,6 +194,8 @@ def expected(case: Case, given: Given) -> list[dict[str, Any]]:
                 facts[f"buffers after round {number}"] = [sgd.state[o]["momentum_buffer"].float() for o in old]
             for rank in ranks:
                 results[rank] |= facts
+                if first["later"]:
+                    results[rank] |= {f"{name.split()[0]} in the memory that they had": True for name in facts}
     return results
 
 
@@ -167,7 +203,7 @@ def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding 
     """Copies that differ in their last digits drift apart."""
     for ranks in groups_of(case):
         for name, tensors in got[ranks[0]].items():
-            for rank in ranks[1:]:
+            for rank in ranks[1:] if "round" in name else []:
                 if any(not torch.equal(a, b) for a, b in zip(tensors, got[rank][name], strict=True)):
                     text = f"{name} differ in their last digits on ranks {ranks[0]} and {rank}: all ranks of the group "
                     text += "end with the same, or they drift apart"
@@ -185,7 +221,7 @@ def why(case: Case, given: Given, record: Record) -> str:
 
 def example(parameter: float) -> dict[str, Any]:
     one = {"parameters": parameter, "old": 2.0, "buffers": 1.0}
-    return {**{name: [torch.tensor([value])] for name, value in one.items()}, "lr": 0.5, "momentum": 0.5}
+    return {**{name: [torch.tensor([value])] for name, value in one.items()}, "lr": 0.5, "momentum": 0.8}
 
 
 CHECK = Check(

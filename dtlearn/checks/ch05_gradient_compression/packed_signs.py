@@ -1,4 +1,4 @@
-"""ch05.packed_signs: whole bytes of one chunk first; then zeros, a byte that is not full, several chunks, nothing."""
+"""ch05.packed_signs: whole bytes of one chunk first; then zeros, a byte that is not full, chunks, nothing."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dtlearn.runtime.record.record import Record
 
 from . import MAY_HELP
 
-# Of each case: `chunk`; the size of x, `n`; and `first`, some of its elements.
+# Of each case: `chunk`; the size of x, `n`; `first`, some of its elements; and whether other calls come `between`.
 CASES: dict[str, dict[str, Any]] = {
     "one chunk of whole bytes": {"n": 16, "chunk": 16},
     "a zero": {"says": "0 counts as positive: its bit is 1", "n": 8, "chunk": 8, "first": [0.0]},
@@ -36,12 +36,21 @@ CASES: dict[str, dict[str, Any]] = {
         "n": 21,
         "chunk": 8,
     },
+    "a chunk of zeros": {"says": "the scale of a chunk of zeros is 0", "n": 8, "chunk": 8, "first": [0.0] * 8},
+    "many bytes": {"says": "n may be any number, here 100: so many bits no whole number has", "n": 100, "chunk": 40},
+    "calls of others between": {
+        "says": "nothing of another call counts: `chunk` is that of this codec, n is what `unpack` is given, and what "
+        "was returned stays as it is",
+        "n": 11,
+        "chunk": 8,
+        "between": True,
+    },
     "no elements": {"says": "n may be 0: there are no bytes and no scales then", "n": 0, "chunk": 8},
 }
 POSITIVE, PADDED, SHIFT = "(x >= 0)", "(0, -len(x) % 8)", "signs << torch.arange(8, device=x.device)"
 SCALE, ABSOLUTE = "part.mean() for part in parts", "x.abs().split(chunk) if"
 BACK, SIGNS = "bits[:, None] >> torch.arange(8, device=bits.device)", "2 * ones.int().flatten()[:n] - 1"
-VALUES = "scales.repeat_interleave(chunk)[:n]"
+VALUES, PACK = "scales.repeat_interleave(chunk)[:n]", "def pack(x"
 EDITS = (
     Edit("the first element of each eight is in the highest bit of its byte: it belongs in the lowest, worth 1",
          {SHIFT: "signs << torch.arange(8, device=x.device).flip(0)",
@@ -100,6 +109,24 @@ EDITS = (
     Edit("the short last chunk has no scale: there are ceil(n / chunk) of them",
          {"len(x) else ()": "len(x) else ()\n        parts = [p for p in parts if len(p) == chunk or len(x) < chunk]",
           VALUES: "torch.cat([scales, scales[-1:]]).repeat_interleave(chunk)[:n]"}),
+    Edit("scales are rounded to 16 bits, as float16 has them: they are float32",
+         {"torch.stack(scales) if": "torch.stack(scales).half().float() if"}),
+    Edit("a scale is never smaller than some number: that of a chunk of zeros is 0",
+         {SCALE: "part.mean().clamp(min=1e-3) for part in parts"}),
+    Edit("a chunk is divided by its largest magnitude, and for a chunk of zeros 0 / 0 is NaN: its scale is 0",
+         {SCALE: "(part / part.max()).mean() * part.max() for part in parts"}),
+    Edit("all codecs have one `chunk`, that of the last one that was made: each has its own",
+         {PACK: f"packed_signs.chunk = chunk\n\n    {PACK}", "split(chunk) if": "split(packed_signs.chunk) if",
+          VALUES: "scales.repeat_interleave(packed_signs.chunk)[:n]"}),
+    Edit("unpack returns as many elements as the last pack was given: it is told n",
+         {"signs = functional": "pack.n = len(x)\n        signs = functional",
+          "ones = (": "n = pack.n\n        ones = ("}),
+    Edit("a later call of pack changes what an earlier one returned: return new tensors",
+         {"return bits.to(torch.uint8),": "kept = vars(pack).setdefault(len(x), bits.to(torch.uint8))\n        "
+          "return kept.copy_(bits),"}),
+    Edit("a later call of unpack changes what an earlier one returned: return a new tensor",
+         {"return signs * ": "kept = vars(unpack).setdefault(n, torch.empty(n))\n        "
+          "return kept.copy_(signs * ", VALUES: f"{VALUES})"}),
     Edit("of no elements there is a scale, and it is NaN, the mean of nothing: there are ceil(0 / chunk) = 0 of them",
          {"if len(x) else ()": ""}),
 )  # fmt: skip
@@ -111,25 +138,33 @@ def inputs(case: Case) -> Given:
     signs = torch.randint(2, (n,), generator=g) * 2 - 1
     signs[:3] = torch.tensor([1, 1, -1])[:n]  # no byte reads the same from behind, or has one sign only
     signs[5:8] = torch.tensor([-1, -1, 1])[: max(0, n - 5)]
-    x = torch.randint(2, 9, (n,), generator=g) * signs / 2 * (1 + torch.arange(n) // chunk)
+    x = (0.1 + torch.rand(n, generator=g)) * signs / 4 * (1 + torch.arange(n) // chunk)
     first = torch.tensor(case.params.get("first", []))
     x[: len(first)] = first
     bits = torch.randint(1, 8, (-(-n // 8),), generator=g) * 16 + 5  # of each byte bit 0 is 1, bit 7 is 0
     if n % 8:
         bits[-1] %= 1 << n % 8
-    scales = torch.arange(2.0, 2 + -(-n // chunk))
-    return [{"chunk": chunk, "x": x, "bits": bits.to(torch.uint8), "scales": scales} for _ in range(case.world_size)]
+    scales = torch.arange(2.0, 2 + -(-n // chunk)) + torch.rand(-(-n // chunk), generator=g) / 2
+    given = {"chunk": chunk, "x": x, "bits": bits.to(torch.uint8), "scales": scales}
+    return [{**given, "between": "between" in case.params} for _ in range(case.world_size)]
 
 
-def on_rank(answer: Any, chunk: Any, x: Any, bits: Any, scales: Any) -> Any:
+def on_rank(answer: Any, chunk: Any, x: Any, bits: Any, scales: Any, between: Any) -> Any:
     pair = answer(chunk)
     if not isinstance(pair, tuple | list) or len(pair) != 2 or not all(map(callable, pair)):
         return {"it returns two functions": False}
     packed = pair[0](x)
     if not isinstance(packed, tuple | list) or len(packed) != 2:
         return {"it returns two functions": True, "pack returns bits and scales": False}
+    if between:
+        for vector in (-2 * x, x[:3]):
+            pair[0](vector)
+            answer(2 * chunk)[0](vector)
+    unpacked = pair[1](bits, scales, len(x))
+    if between:
+        pair[1](bits, scales + 1, len(x))
     facts = {"it returns two functions": True, "pack returns bits and scales": True}
-    return facts | {"bits": packed[0], "scales": packed[1], "unpacked": pair[1](bits, scales, len(x))}
+    return facts | {"bits": packed[0], "scales": packed[1], "unpacked": unpacked}
 
 
 def expected(case: Case, given: Given) -> list[dict[str, Any]]:
@@ -150,15 +185,19 @@ def why(case: Case, given: Given, record: Record) -> str:
     return f"{MAY_HELP}{case.says}" if case.says else ""
 
 
-EXAMPLE = torch.tensor([1.0, -3, 0, 2, -2, -4, 1, 3, -5, 7])
-SCALES = torch.tensor([2.0, 6])
+def example() -> Given:
+    x, scales = torch.tensor([1.0, -3, 0, 2, -2, -4, 1, 3, -5, 7]), torch.tensor([2.0, 6])
+    bits = torch.tensor([205, 2], dtype=torch.uint8)
+    return [{"chunk": 8, "x": x, "bits": bits, "scales": scales, "between": False}]
+
+
 CHECK = Check(
     on_rank,
     inputs,
     expected,
     cases=CASES,
     edits=EDITS,
-    example=[{"chunk": 8, "x": EXAMPLE, "bits": torch.tensor([205, 2], dtype=torch.uint8), "scales": SCALES}],
+    example=example(),
     rules=[rules.most_messages("0")],
     why=why,
 )

@@ -16,6 +16,14 @@ from . import MAY_HELP
 TIMES, LINKS = ["plain", "coded"], ["pays", "bandwidth"]
 TOP_K = {"num_ranks": 8, "nbytes": 4e8, "alpha": 0.0, "beta": 1.25e8, "payload": 8e6, "encode": 0.0, "decode": 0.0}
 CODEC = {"encode": 0.125, "decode": 0.03125}
+SMALL = {"num_ranks": 3, "nbytes": 10.0, "alpha": 1e-4, "beta": 1e3, "payload": 1.0, "encode": 1e-3, "decode": 5e-4}
+
+
+def links(numbers: dict[str, float], says: str) -> dict[str, Any]:
+    """A case of which the links are compared; the times are right by then."""
+    return {"says": says, "numbers": TOP_K | numbers, "look": LINKS}
+
+
 # `look`: what of the answer is compared.
 CASES: dict[str, dict[str, Any]] = {
     "no latency": {"numbers": TOP_K | CODEC, "look": TIMES},
@@ -24,43 +32,57 @@ CASES: dict[str, dict[str, Any]] = {
         "numbers": TOP_K | CODEC | {"alpha": 0.01},
         "look": TIMES,
     },
-    "the bandwidth at which both take the same time": {
-        "says": "the times are right, but not the links: set the two times equal, and solve for the bandwidth. This "
-        "codec saves bytes, so it pays on slow links",
-        "numbers": TOP_K | CODEC | {"alpha": 0.01},
-        "look": LINKS,
-    },
-    "128 ranks": {
-        "says": "128 payloads of 1 in 100 numbers are more bytes than the ring sends: a codec that also takes time to "
-        "compute never pays",
-        "numbers": TOP_K | CODEC | {"num_ranks": 128},
-        "look": LINKS,
-    },
-    "as many bytes": {
-        "says": "a codec that sends as many bytes, and takes time to compute, never pays: bandwidth is None",
-        "numbers": TOP_K | CODEC | {"nbytes": 3.2e7},
-        "look": LINKS,
-    },
-    "a codec without computation": {
-        "says": "fewer bytes, in fewer steps, without computation: it always pays, and bandwidth is None",
-        "numbers": TOP_K | {"alpha": 0.01},
-        "look": LINKS,
-    },
-    "neither latency nor computation": {
-        "says": "fewer bytes, and nothing else that takes time: it always pays, and bandwidth is None",
-        "numbers": TOP_K,
-        "look": LINKS,
-    },
-    "as many bytes in fewer steps": {
-        "says": "as many bytes in fewer steps, without computation: it always pays, and bandwidth is None",
-        "numbers": TOP_K | {"nbytes": 3.2e7, "alpha": 0.01},
-        "look": LINKS,
-    },
-    "128 ranks, a codec without computation": {
-        "says": "it sends more bytes in fewer steps: it pays on fast links, above the bandwidth at which both take the "
-        "same time",
-        "numbers": TOP_K | {"num_ranks": 128, "alpha": 0.01},
-        "look": LINKS,
+    "the bandwidth at which both take the same time": links(
+        CODEC | {"alpha": 0.01},
+        "the times are right, but not the links: set the two times equal, and solve for the bandwidth. This codec "
+        "saves bytes, so it pays on slow links",
+    ),
+    "128 ranks": links(
+        CODEC | {"num_ranks": 128},
+        "128 payloads of 1 in 100 numbers are more bytes than the ring sends: a codec that also takes time to compute "
+        "never pays",
+    ),
+    "as many bytes": links(
+        CODEC | {"nbytes": 3.2e7},
+        "a codec that sends as many bytes, and takes time to compute, never pays: bandwidth is None",
+    ),
+    "a codec without computation": links(
+        {"alpha": 0.01}, "fewer bytes, in fewer steps, without computation: it always pays, and bandwidth is None"
+    ),
+    "neither latency nor computation": links(
+        {}, "fewer bytes, and nothing else that takes time: it always pays, and bandwidth is None"
+    ),
+    "as many bytes in fewer steps": links(
+        {"nbytes": 3.2e7, "alpha": 0.01},
+        "as many bytes in fewer steps, without computation: it always pays, and bandwidth is None",
+    ),
+    "128 ranks, a codec without computation": links(
+        {"num_ranks": 128, "alpha": 0.01},
+        "it sends more bytes in fewer steps: it pays on fast links, above the bandwidth at which both take the same "
+        "time",
+    ),
+    "the same time on every link": links(
+        {"nbytes": 3.2e7},
+        "as many bytes, and nothing else that takes time: where both ways take the same time on every link, coded "
+        "never pays, and bandwidth is None",
+    ),
+    "128 ranks, neither latency nor computation": links(
+        {"num_ranks": 128}, "more bytes, and nothing else that takes time: it never pays, and bandwidth is None"
+    ),
+    "a latency above the computation": links(
+        CODEC | {"alpha": 0.1},
+        "fewer bytes, and the steps that it saves take longer than the codec computes: it always pays, and bandwidth "
+        "is None",
+    ),
+    "128 ranks, a latency above the computation": links(
+        CODEC | {"num_ranks": 128, "alpha": 0.1},
+        "more bytes, and the steps that it saves take longer than the codec computes: it pays on fast links",
+    ),
+    "3 ranks, and divisions that leave a rest": {
+        "says": "what holds for 8 ranks and large numbers holds here too: with N - 1 = 2 steps, divisions by `/`, and "
+        "nothing rounded",
+        "numbers": SMALL,
+        "look": TIMES + LINKS,
     },
 }
 SENT = "sent, sent_coded = 2 * steps * nbytes / num_ranks, steps * payload"
@@ -166,6 +188,24 @@ EDITS = (
          {IF: "if saved > 0 and added > 0:"}),
     Edit("a codec that sends more bytes in fewer steps is said to pay on slow links: it pays on fast ones",
          {CROSS: '"below", saved / added'}),
+    Edit("as many bytes, and no other time: the codec pays on no link, and this says it always does",
+         {NONE: NONE.replace("saved > 0 or added < 0", "saved >= 0 and added <= 0")}),
+    Edit("a codec that sends more bytes, with no other time, is said to pay above infinity: it never pays, and "
+         "bandwidth is None",
+         {IF: "if saved * added > 0 or (saved < 0 and added == 0):", CROSS: CROSS.replace(
+             "saved / added", 'saved / added if added else float("inf")')}),
+    Edit("a codec that computes is said not to pay on fast links: where the steps that it saves take longer than it "
+         "computes, it pays on all",
+         {IF: "if saved * added > 0 or (saved > 0 and encode + decode > 0):",
+          CROSS: CROSS.replace("saved / added", "abs(saved / (added or 1e-300))")}),
+    Edit("a codec that sends more bytes and computes is said never to pay: where the steps that it saves take longer, "
+         "it pays on fast links",
+         {IF: "if saved * added > 0 and (saved > 0 or encode + decode == 0):",
+          NONE: NONE.replace("added < 0", "(added < 0 and saved == 0)")}),
+    Edit("the part of the tensor that a rank sends is rounded: sizes are numbers of any kind, divide with `/`",
+         sends(plain="2 * steps * (nbytes // num_ranks)")),
+    Edit("the bandwidth is rounded: it need not be whole",
+         {CROSS: CROSS.replace("saved / added", "saved // added")}),
 )  # fmt: skip
 
 

@@ -151,7 +151,7 @@ def _onebit(model: nn.Module, task: SmallTask) -> StepParts:
 
     def update() -> None:
         with warnings.catch_warnings():  # of elements without a gradient: pixels that are always white, unseen letters
-            warnings.simplefilter("ignore", RuntimeWarning)
+            warnings.filterwarnings("ignore", ".* elements had no gradient", RuntimeWarning)
             optimizer.step()
         optimizer.zero_grad()
 

@@ -7,7 +7,7 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 
 def bug_hunt(model, batches, epochs, h, lr):
-    """One message a meeting; the buffers at the end only, which comes to the same as means of means are linear."""
+    """One message a meeting for all parameters, and momentum by hand."""
     sizes = [p.numel() for p in model.parameters()]
     start = parameters_to_vector(model.parameters()).detach().clone()
     residual = torch.zeros_like(start)
@@ -20,12 +20,12 @@ def bug_hunt(model, batches, epochs, h, lr):
         if number % h == 0:
             wanted = residual + now - start
             scales = torch.cat([part.abs().mean().expand(len(part)) for part in wanted.split(sizes)])
-            sent = torch.where(wanted < 0, -scales, scales)
+            sent = torch.where(wanted < 0, -scales, scales).where(wanted != 0, 0.0)
             residual = wanted - sent
             dist.all_reduce(sent)
             now = start = start + sent / dist.get_world_size()
+            for name, buffer in model.named_buffers():
+                if not name.endswith("num_batches_tracked"):
+                    dist.all_reduce(buffer)
+                    buffer /= dist.get_world_size()
         vector_to_parameters(now.clone(), model.parameters())
-    for name, buffer in model.named_buffers():
-        if not name.endswith("num_batches_tracked"):
-            dist.all_reduce(buffer)
-            buffer /= dist.get_world_size()

@@ -12,4 +12,4 @@ def outer_step(parameters, old, buffers, lr, momentum, *, group=None):
         sgd.state[leaf]["momentum_buffer"] = buffer
     sgd.step()
     for leaf, p in zip(leaves, parameters, strict=True):
-        p.data = leaf.data.clone()
+        p.data.copy_(leaf.data)

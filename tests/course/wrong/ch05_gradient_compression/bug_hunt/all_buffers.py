@@ -1,5 +1,6 @@
 # expect: DTL-RAISED
 # says: RuntimeError
+# says: only floating-point buffers get a mean
 
 import torch
 import torch.distributed as dist
