@@ -230,9 +230,10 @@ def most_bytes(case: Case, given: Given) -> int:
 
 
 def why(case: Case, given: Given, record: Record) -> str:
-    if any(event.detail.get("dropped") for event in record):
-        return "the callback is for the end of both: `torch.futures.collect_all([...]).then`; the hook waits for none"
-    return f"{MAY_HELP}{case.says}" if case.says else ""
+    says = case.says
+    if not says and any(event.detail.get("dropped") for event in record):
+        says = "the callback is for the end of both gathers, `torch.futures.collect_all([...]).then`; do not wait"
+    return f"{MAY_HELP}{says}" if says else ""
 
 
 def example() -> Given:

@@ -1,5 +1,5 @@
 # expect: DTL-ASYNC-WAIT
-# says: `torch.futures.collect_all([...]).then`; the hook waits for none
+# says: the callback is for the end of both gathers
 
 import torch
 import torch.distributed as dist

@@ -1,5 +1,5 @@
 # expect: DTL-DIFFICULTY
-# says: the hook is called for the second bucket before
+# says: the hook is called for the next bucket before
 
 import torch
 import torch.distributed as dist
