@@ -26,6 +26,7 @@ would notice.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -96,6 +97,7 @@ def sequence_parallel_parameters(module: nn.Module) -> dict[str, nn.Parameter]:
 def reduce_sequence_parallel_gradients(
     module: nn.Module,
     *,
+    pieces: Mapping[str, torch.Tensor] | None = None,
     group: dist.ProcessGroup | None = None,
 ) -> None:
     """Sum the gradients of all marked parameters over the group, in place: from partial sums to gradients.
@@ -109,10 +111,15 @@ def reduce_sequence_parallel_gradients(
 
     Args:
         module: the model. All ranks of the group call it, with gradients of the same parameters.
+        pieces: by name, what has the gradients where they lie in shards of replicas (ZeRO 2): of each parameter the
+            same elements on all ranks of the group. None: the parameters have them.
         group: tensor-parallel ranks; None: all ranks.
     """
-    by_dtype: dict[torch.dtype, list[nn.Parameter]] = defaultdict(list)
-    for parameter in sequence_parallel_parameters(module).values():
+    by_dtype: dict[torch.dtype, list[torch.Tensor]] = defaultdict(list)
+    for name, marked in sequence_parallel_parameters(module).items():
+        parameter = marked if pieces is None else pieces[name]
+        if pieces is not None:
+            note_load(marked)  # its own gradient is gone: it is no partial sum any more
         # None: frozen or unused, and so on every rank.
         if parameter.grad is not None and not is_summed(parameter):
             by_dtype[parameter.grad.dtype].append(parameter)
