@@ -151,11 +151,11 @@ class MeshLayout:
     def neighbour(self, rank: int, axis: str, step: int = 1) -> int:
         """The rank that is `step` places further along an axis; after the last place comes the first, as in a ring."""
         stride, size = self.stride(axis), self.sizes[axis]
-        place = getattr(self.coordinates(rank), axis)
+        place: int = getattr(self.coordinates(rank), axis)
         return rank + ((place + step) % size - place) * stride
 
     def replica(self, rank: int) -> int:
-        """Which part of the global batch a rank sees, from 0: by dp and ep. Its tp, cp and pp peers see the same one."""
+        """Which part of the global batch a rank sees, from 0: by dp and ep, so that its tp, cp and pp peers see it too."""
         mine = self.coordinates(rank)
         return mine.dp * self.ep + mine.ep
 

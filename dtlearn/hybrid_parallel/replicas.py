@@ -52,6 +52,7 @@ class TrainedStage:
     Attributes:
         module: the stage; its parameters have the names that they have in `GPT`.
         runs: what a pipeline calls: the stage, or its wrapper.
+        dims: by name, the dim along which tp divides each parameter; None: it does not.
         sharded: by name, what this rank has of each parameter, as `dtlearn.zero` saves and loads it.
         inner: the optimizer that has the state.
     """
@@ -68,7 +69,7 @@ class TrainedStage:
     ) -> None:
         self.module, self.zero, self.tp, self.dp = module, zero, tp, dp
         self.runs: nn.Module = module
-        self._dims = split_dims(module)
+        self.dims = split_dims(module)
         if zero == 0:
             self.optimizer = self.inner = optimizer_class(module.parameters(), **options)
             self.sharded = ShardedParameters.of_module(module)
@@ -86,7 +87,7 @@ class TrainedStage:
 
     @property
     def pieces(self) -> dict[str, torch.Tensor]:
-        """By name, what has the gradients of this rank: whole parameters of the stage, or this rank's pieces of them."""
+        """By name, what has the gradients of this rank: parameters of the stage, or this rank's pieces of them."""
         return dict(zip(self.sharded.names, self.sharded.pieces, strict=True))
 
     def counted(self, *, without: tuple[str, ...] = ()) -> Iterator[torch.Tensor]:
@@ -97,7 +98,7 @@ class TrainedStage:
         """
         is_first = rank_and_size(self.tp)[0] == 0
         for name, piece in self.pieces.items():
-            if name not in without and (is_first or self._dims[name] is not None):
+            if name not in without and (is_first or self.dims[name] is not None):
                 yield piece
 
     def reduce_gradients(self) -> None:

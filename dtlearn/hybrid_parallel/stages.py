@@ -11,7 +11,6 @@ from typing import cast
 
 import torch
 import torch.distributed as dist
-from torch import nn
 
 from dtlearn.models import GPTConfig
 from dtlearn.pipeline_parallel.split_model import GPTStage, split_gpt
@@ -63,7 +62,7 @@ def build_stages(
                     take(stage.get_submodule(prefix), leaf, whole.local_part(name, full).to(device), full)
     for stage in stages.values():
         if config.tie_embeddings and stage.embedding is not None and stage.head is not None:
-            stage.head.projection.weight = cast(nn.Module, stage.embedding.token).weight
+            stage.get_submodule("head.projection").register_parameter("weight", stage.get_parameter(TOKEN))
     return stages
 
 
