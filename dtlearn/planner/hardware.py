@@ -3,7 +3,7 @@
 Sources. Peaks (dense), memory and its bandwidth, links: NVIDIA's data sheets of V100, A100, H100, H200 and B200; PaLM,
 2204.02311, appendix B (TPU v4); Patterson et al., 2104.10350, table 4 (TPU v3). The matmul ceilings of A100, H100 and
 B200 are measured: Bekman, "Machine Learning Engineering", compute/accelerator. Those of the other chips are assumed to
-be 85 % of the peak.
+be 85 % of the peak. Fused attention: 2307.08691, section 4 (A100), and 2407.08608, abstract (35 % on Hopper).
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ ACCELERATORS = {
         Accelerator("A100-40GB", 312e12, 271.2 / 312, 0.55, 40 * GIB, 1.555e12, 300e9, 25e9),
         Accelerator("A100-80GB", 312e12, 271.2 / 312, 0.55, 80 * GIB, 2.0e12, 300e9, 25e9),
         Accelerator("A800-80GB", 312e12, 271.2 / 312, 0.55, 80 * GIB, 2.0e12, 200e9, 25e9),
-        Accelerator("H800-80GB", 989.5e12, 794.5 / 989.5, 0.5, 79.6 * GIB, 3.35e12, 200e9, 50e9, 1979e12),
-        Accelerator("H100-80GB", 989.5e12, 794.5 / 989.5, 0.5, 79.6 * GIB, 3.35e12, 450e9, 50e9, 1979e12),
+        Accelerator("H800-80GB", 989.5e12, 794.5 / 989.5, 0.35, 79.6 * GIB, 3.35e12, 200e9, 50e9, 1979e12),
+        Accelerator("H100-80GB", 989.5e12, 794.5 / 989.5, 0.35, 79.6 * GIB, 3.35e12, 450e9, 50e9, 1979e12),
         # A 500 W variant of torchtitan's measurements, 2410.06511, section 3: slower clocks, HBM2e.
-        Accelerator("H100-96GB", 989.5e12, 0.65, 0.4, 95 * GIB, 2.4e12, 450e9, 50e9, 1979e12),
-        Accelerator("H200", 989.5e12, 794.5 / 989.5, 0.5, 141 * GB, 4.8e12, 450e9, 50e9, 1979e12),
-        Accelerator("B200", 2250e12, 1745 / 2250, 0.5, 180 * GB, 8.0e12, 900e9, 50e9, 4500e12),
+        Accelerator("H100-96GB", 989.5e12, 0.65, 0.3, 95 * GIB, 2.4e12, 450e9, 50e9, 1979e12),
+        Accelerator("H200", 989.5e12, 794.5 / 989.5, 0.35, 141 * GB, 4.8e12, 450e9, 50e9, 1979e12),
+        Accelerator("B200", 2250e12, 1745 / 2250, 0.35, 180 * GB, 8.0e12, 900e9, 50e9, 4500e12),
         Accelerator("TPUv3", 123e12, 0.85, 0.4, 32 * GIB, 0.9e12, 70e9, 70e9),
         Accelerator("TPUv4", 275e12, 0.85, 0.4, 32 * GIB, 1.2e12, 135e9, 135e9),
     )

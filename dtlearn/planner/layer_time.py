@@ -2,8 +2,8 @@
 
 A product of M x K with K x N takes its FLOPs at the chip's measured ceiling, and its three matrices through memory
 besides: so thin products, of a large tp or a small micro-batch, are slower, with no constant fitted. Dimensions that
-are no multiple of 64 waste a part of the tensor cores (`MISALIGNED`; NVIDIA, "Matrix Multiplication Background"; Anthony
-et al., 2401.14489, section 6). All else is memory traffic: norms, dropout, residuals, the activation function, and the
+are no multiple of 64 waste a part of the tensor cores (`MISALIGNED`, an assumption; NVIDIA, "Matrix Multiplication
+Background", and Anthony et al., 2401.14489, say why). All else is memory traffic: norms, dropout, residuals, the activation function, and the
 scores of attention unless it is fused. `STREAM` is what such kernels reach of the data sheet's bandwidth.
 """
 
@@ -93,7 +93,8 @@ def _streams(run: TrainingRun, tokens: float) -> float:
     f = model.feed_forward or 4 * model.hidden
     inside = 12 * model.hidden + (6 if model.kind.swiglu else 4) * f
     around = 22 * model.hidden / (run.axes.tp if run.sequence_parallel else 1)
-    return tokens * (around + inside / run.axes.tp) / (run.cluster.chip.bandwidth * STREAM)
+    traffic = tokens * (around + inside / run.axes.tp) * run.software.streams
+    return traffic / (run.cluster.chip.bandwidth * STREAM)
 
 
 def _communication(run: TrainingRun, tokens: float) -> float:

@@ -121,7 +121,9 @@ def block_bytes(run: TrainingRun) -> BlockBytes:
     if run.recompute == "full":
         return BlockBytes(whole, entry)
     if run.recompute == "selective":
-        return BlockBytes(whole, whole - scores / per_rank)
+        # A fused SwiGLU keeps gate and up, and computes SiLU and the product again.
+        again = sum(row.bytes for row in table if row.kept == "SiLU(gate)") * 2
+        return BlockBytes(whole, whole - (scores + again) / per_rank)
     if run.recompute == "ops":  # the block's input, attention's output, and every second product
         products = (2 + 2 * (model.kv_heads or model.heads) / model.heads) * model.hidden
         products += (3 if model.kind.swiglu else 2) * (model.feed_forward or 4 * model.hidden)
@@ -140,4 +142,6 @@ def _split(table: ActivationTable) -> tuple[float, float]:
 
 
 def _is_replicated_input(module: str, kept: str) -> bool:
-    return kept == "input of query, key, value" or (module in ("feed_forward.up", "feed_forward.gate") and kept == "input")
+    return kept == "input of query, key, value" or (
+        module in ("feed_forward.up", "feed_forward.gate") and kept == "input"
+    )

@@ -67,7 +67,10 @@ def find_model(name: str) -> ModelSizes:
     """
     plain = _plain(name)
     exact = [model for known, model in MORE_MODELS.items() if _plain(known) == plain]
-    alike = exact or [model for known, model in MORE_MODELS.items() if plain and _plain(known).startswith(plain)]
+    word = [model for known, model in MORE_MODELS.items() if _plain(known.split()[0]) == plain]
+    alike = (
+        exact or word or [model for known, model in MORE_MODELS.items() if plain and _plain(known).startswith(plain)]
+    )
     if len(alike) == 1:
         return alike[0]
     if len(alike) > 1:

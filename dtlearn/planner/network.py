@@ -24,9 +24,7 @@ def ring_share(collective: Collective, ranks: int) -> float:
     return (2 if collective == "all-reduce" else 1) * (ranks - 1) / ranks
 
 
-def collective_seconds(
-    run: TrainingRun, collective: Collective, size: float, ranks: int, in_node: int
-) -> float:
+def collective_seconds(run: TrainingRun, collective: Collective, size: float, ranks: int, in_node: int) -> float:
     """Of `size` bytes (of the whole tensor) over a group of `ranks`, of which `in_node` share a node."""
     if ranks <= 1 or size <= 0:
         return 0.0

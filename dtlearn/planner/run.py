@@ -47,6 +47,8 @@ class Software:
         pp_hidden: of 1, the part of stage-to-stage transfers behind computation.
         net: of 1, what collectives between nodes reach of the cards' bandwidth.
         link: of 1, what collectives inside a node reach of the links' (nccl-tests: 235 of 300, 367 of 450 GB/s).
+        streams: how often kernels that are no products pass through memory: 1 where they are fused (Megatron-LM,
+            torch.compile), 2 where each operation reads and writes its own tensors (eager PyTorch).
         low_precision: products in 8 bits.
     """
 
@@ -56,6 +58,7 @@ class Software:
     pp_hidden: float = 0.0
     net: float = 0.7
     link: float = 0.8
+    streams: float = 1.0
     low_precision: bool = False
 
 
@@ -106,8 +109,9 @@ class TrainingRun:
 
     @property
     def layers_per_stage(self) -> float:
-        """Layers of a rank, on average."""
-        return self.model.layers / self.axes.pp
+        """Layers of a rank: the average where stages can be equal, perhaps with embedding and head as two layers."""
+        layers, stages = self.model.layers, self.axes.pp
+        return layers / stages if layers % stages == 0 or (layers + 2) % stages == 0 else math.ceil(layers / stages)
 
     @property
     def rank_parameters(self) -> float:
@@ -138,9 +142,7 @@ def run_faults(run: TrainingRun) -> list[str]:
             f"{axes.world // axes.dp} must divide it (next: {near})"
         )
     if model.heads % axes.tp:
-        faults.append(
-            f"{model.heads} heads do not divide by tp {axes.tp}; take one of {_divisors(model.heads, 16)} (or pad heads)"
-        )
+        faults.append(f"{model.heads} heads do not divide by tp {axes.tp}; take one of {_divisors(model.heads, 16)}")
     if axes.pp * axes.virtual_stages > model.layers:
         faults.append(
             f"pp {axes.pp} x {axes.virtual_stages} chunks are {axes.pp * axes.virtual_stages} stages, and the model "
@@ -150,6 +152,11 @@ def run_faults(run: TrainingRun) -> list[str]:
         faults.append(
             f"{model.layers} layers do not divide by pp {axes.pp} x {axes.virtual_stages} chunks; "
             f"pp x chunks must be one of {_divisors(model.layers, model.layers)}"
+        )
+    elif model.layers % axes.pp and (model.layers + 2) % axes.pp:
+        faults.append(
+            f"{model.layers} layers do not divide by pp {axes.pp}, nor do {model.layers + 2} with embedding and head as "
+            f"one each; take pp of {sorted({*_divisors(model.layers, 128), *_divisors(model.layers + 2, 128)})}"
         )
     if axes.dp % axes.ep:
         faults.append(f"ep {axes.ep} does not divide dp {axes.dp}")

@@ -19,11 +19,13 @@ from dtlearn.pipeline_parallel.checking.simulate import StageTimes, simulate
 from dtlearn.pipeline_parallel.schedules.make import make_schedule
 
 from .flops import run_flops, utilisation
-from .layer_time import STREAM, LayerSeconds, head_seconds, layer_seconds
+from .layer_time import STREAM, head_seconds, layer_seconds
 from .network import collective_seconds, cp_in_node, dp_in_node, pp_seconds
 from .run import TrainingRun
 
-LOADER = 0.005  # of the rest of a step: an assumption, a loader that keeps up; MegaScale, 2402.15627, 3.4, says what else
+LOADER = (
+    0.005  # of the rest of a step: an assumption, a loader that keeps up; MegaScale, 2402.15627, 3.4, says what else
+)
 OPTIMIZER_TRAFFIC = 30  # bytes a parameter: master and two moments read and written, gradient read, weight written
 
 
@@ -72,7 +74,7 @@ def planned_step(run: TrainingRun) -> StepTime:
     recompute = m * layers * layer.recompute
     tp = m * layers * layer.communication
     tp_exposed = tp * (1 - run.software.tp_hidden)
-    cp, cp_exposed = _context_parallel(run, layer)
+    cp, cp_exposed = _context_parallel(run)
     pp = _transfers(run)
     pp_exposed = pp * (1 - run.software.pp_hidden)
     stages = computation + recompute + tp_exposed + cp_exposed + pp_exposed
@@ -117,8 +119,8 @@ def _transfers(run: TrainingRun) -> float:
     return 2 * run.num_microbatches * run.axes.virtual_stages * pp_seconds(run, size)
 
 
-def _context_parallel(run: TrainingRun, layer: LayerSeconds) -> tuple[float, float]:
-    """Keys and values gathered over cp, forward and backward, and their gradients; a ring hides half behind attention."""
+def _context_parallel(run: TrainingRun) -> tuple[float, float]:
+    """Keys and values over cp, forward and backward, and their gradients; half of it behind attention."""
     axes, model = run.axes, run.model
     if axes.cp == 1:
         return 0.0, 0.0
@@ -130,7 +132,7 @@ def _context_parallel(run: TrainingRun, layer: LayerSeconds) -> tuple[float, flo
 
 
 def _data_parallel(run: TrainingRun, computation: float) -> tuple[float, float]:
-    """Whole and exposed. Stages 0 to 2 once a step, behind one backward pass; stage 3 in every micro-batch."""
+    """Whole and exposed. Stages 0 and 1 once a step, behind one backward pass; 2 and 3 in every micro-batch."""
     axes, rule = run.axes, find_convention(run.precision)
     ranks, near = axes.dp * axes.cp, max(dp_in_node(run), cp_in_node(run))
     parameters = run.rank_parameters
@@ -139,12 +141,12 @@ def _data_parallel(run: TrainingRun, computation: float) -> tuple[float, float]:
         seconds = collective_seconds(run, "all-reduce", reduce_bytes * parameters, ranks, near)
     else:
         gathers = 2 * run.num_microbatches if run.zero_stage == 3 else 1
-        reductions = run.num_microbatches if run.zero_stage == 3 else 1
+        reductions = run.num_microbatches if run.zero_stage >= 2 else 1  # whole gradients are kept nowhere
         seconds = gathers * collective_seconds(run, "all-gather", 2 * parameters, ranks, near)
         seconds += reductions * collective_seconds(run, "reduce-scatter", reduce_bytes * parameters, ranks, near)
     if not run.software.dp_hidden:
         return seconds, seconds
-    behind = computation if run.zero_stage == 3 else computation * 0.6 / run.num_microbatches
+    behind = computation if run.zero_stage >= 2 else computation * 0.6 / run.num_microbatches
     last = seconds / max(1.0, run.layers_per_stage)  # the last bucket has nothing left to hide behind
     return seconds, max(seconds - behind, last)
 

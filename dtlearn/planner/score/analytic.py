@@ -71,8 +71,14 @@ def state_bytes(reader: Reader) -> float:
 
 
 def _deepspeed_estimate(reader: Reader, params: float, largest: float) -> float:
-    """`estimate_zero3_model_states_mem_needs`: 18 bytes of state; on the GPU of it what is not offloaded."""
-    ranks = reader.number("gpus") or 1
+    """DeepSpeed's `estimate_zero2_...` and `estimate_zero3_model_states_mem_needs`: what is not offloaded, on a GPU."""
+    ranks = (reader.number("gpus") or 1) * (reader.number("nodes") or 1)
+    if _stage(reader) == 2 and reader.number("zero_stage") is not None:
+        return 2 * params if reader.says("offload", "optimizer=cpu") else 4 * params + 16 * params / ranks
+    if reader.says("param=cpu", "params=cpu"):
+        return 4 * largest
+    if reader.says("optimizer=cpu"):
+        return 4 * largest + 2 * params / ranks
     if reader.says("case2", "offload param", "param and optim") or _truth(reader, "offload_param"):
         return 4 * largest
     if reader.says("case3", "offload_optim") or _truth(reader, "offload_optimizer"):
@@ -121,7 +127,9 @@ def _by_state(reader: Reader, memory: float) -> float:
     mp = reader.number("mp", 1.0) or 1.0
     ranks = reader.number("dp") or max(1.0, (reader.number("gpus") or 64 * mp) / mp)
     k = int(reader.number("K") or 12)
-    one = zero_bytes({"parameters": 2 * 10**6, "gradients": 2 * 10**6, "optimizer state": k * 10**6}, _stage(reader), int(ranks))
+    one = zero_bytes(
+        {"parameters": 2 * 10**6, "gradients": 2 * 10**6, "optimizer state": k * 10**6}, _stage(reader), int(ranks)
+    )
     return mp * memory / (sum(one.values()) / 1e6)
 
 
@@ -193,7 +201,9 @@ def simulated(what: str) -> Formula:
 
     def measure(reader: Reader) -> float:
         name, p, m = schedule_of(reader), int(reader.need("pp")), int(reader.need("microbatches"))
-        chunks = int(reader.number("virtual_stages") or 2) if name in ("interleaved", "zbv", "v_half", "v_min") else None
+        chunks = (
+            int(reader.number("virtual_stages") or 2) if name in ("interleaved", "zbv", "v_half", "v_min") else None
+        )
         if max(p, m) > 256:
             raise CannotPredict(f"{p} stages and {m} micro-batches are more than the simulator is asked for")
         timeline = simulate(make_schedule(name, p, m, chunks), StageTimes.equal_parts(chunks or 1))

@@ -94,7 +94,9 @@ class Reader:
 
     def chip(self) -> Accelerator:
         """The accelerator that is named, or whose peak is given, or an A100; with the peak that is given."""
-        named = next((str(self.entry.inputs[k]) for k in ("device", "gpu", "hardware", "chip") if k in self.entry.inputs), "")
+        named = next(
+            (str(self.entry.inputs[k]) for k in ("device", "gpu", "hardware", "chip") if k in self.entry.inputs), ""
+        )
         peak = self.number("peak_tflops")
         flops = self.number("peak_flops") or (peak * 1e12 if peak else None)
         if named:
@@ -120,10 +122,9 @@ class Reader:
             vocabulary = self.number("vocab") or (known.vocabulary if known else self.assume("vocabulary", 51200))
             if known:
                 return replace(known, vocabulary=int(vocabulary), context=int(self.number("seq") or known.context))
-            return ModelSizes(
-                str(name or "model"), int(layers), int(hidden), int(heads), int(vocabulary),
-                int(self.number("seq") or 2048), int(self.number("kv_heads") or 0), int(self.number("feed_forward") or 0),
-            )  # fmt: skip
+            name = str(name or "model")
+            context, kv, wide = (int(self.number(key) or 0) for key in ("seq", "kv_heads", "feed_forward"))
+            return ModelSizes(name, int(layers), int(hidden), int(heads), int(vocabulary), context or 2048, kv, wide)
         if isinstance(name, str):
             try:
                 return find_model(name)
@@ -145,7 +146,7 @@ class Reader:
 
     def _texts(self) -> str:
         texts = [str(v) for k, v in self.entry.inputs.items() if isinstance(v, str) and k not in ("device", "gpu")]
-        return " ".join([*texts, self.entry.id if not self.entry.inputs or texts else ""]).lower().replace("_", " ")
+        return " ".join([*texts, self.entry.id]).lower().replace("_", " ")
 
 
 def read_run(entry: Entry) -> tuple[TrainingRun, list[str]]:
@@ -182,7 +183,7 @@ def _axes(reader: Reader, model: ModelSizes) -> tuple[Axes, int]:
         given = int(dp)
         dp = max(1, world // (tp * pp * cp))
         reader.assumed.append(f"dp {dp:g} (the printed {given} does not multiply to {world} GPUs)")
-    chunks = int(reader.number("virtual_stages") or (2 if pp > 1 and reader.says("interleaved", "looped") else 1))
+    chunks = int(reader.number("virtual_stages") or 1)
     return Axes(tp, pp, int(dp), cp, ep, chunks), world
 
 
@@ -203,12 +204,14 @@ def _is_early(reader: Reader) -> bool:
 def _fused(reader: Reader, chip: Accelerator, model: ModelSizes) -> bool:
     if chip.name.startswith(("H", "B200")) or model.kind.fused_attention:
         return True
-    return not (_is_early(reader) or reader.entry.group in ("recompute_throughput", "megatron_vs_zero3", "deepspeed_azure"))
+    return not (
+        _is_early(reader) or reader.entry.group in ("recompute_throughput", "megatron_vs_zero3", "deepspeed_azure")
+    )
 
 
 def _sequence_parallel(reader: Reader, fused: bool) -> bool:
     given = reader.entry.inputs.get("sequence_parallel")
-    return given if isinstance(given, bool) else fused
+    return given if isinstance(given, bool) else fused or reader.entry.group == "recompute_throughput"
 
 
 def _recompute(reader: Reader) -> Recompute | None:
@@ -221,6 +224,10 @@ def _recompute(reader: Reader) -> Recompute | None:
         return "ops"
     if named in ("none", "selective", "ops"):
         return named  # type: ignore[no-any-return]
+    if reader.entry.group == "recompute_throughput":  # the paper's present work
+        return "selective"
+    if reader.entry.group == "megatron_vs_zero3":  # of the same paper as equation 3, which has it always
+        return "full"
     return "none" if False in full else None
 
 
@@ -231,17 +238,22 @@ def _with_batch(reader: Reader, run: TrainingRun) -> TrainingRun:
     micro, batch = reader.number("microbatch"), reader.number("global_batch") or (axes.dp * per_dp if per_dp else None)
     if reader.number("microbatches"):
         batch = batch or axes.dp * (micro or 1) * reader.need("microbatches")
+    if micro and batch is None and axes.pp > 1 and reader.says("lbs"):  # torchtitan's local batch: a pipeline's
+        batch, micro = axes.dp * micro, max(1.0, micro // axes.pp)
     if batch is None:
         per_pipeline = max(1, 4 * axes.pp if axes.pp > 1 else 1)
         batch = reader.assume("batch", axes.dp * (micro or 1) * (1 if axes.pp == 1 else per_pipeline))
-    elif axes.pp > 1 and reader.entry.unit.startswith("tokens") and micro is None:
-        pass
     given = _recompute(reader)
     recomputes: list[Recompute] = [given] if given else ["none", "selective", "full"]
     share = max(1, int(batch // axes.dp))
-    micros = [int(micro)] if micro else [n for n in (1, 2, 4, 8) if share % n == 0 and (share // n >= axes.pp or n == 1)]
+    micros = [n for n in (1, 2, 4, 8) if share % n == 0 and (share // n >= axes.pp or n == 1)]
+    micros = [int(micro)] if micro else [1] if axes.virtual_stages > 1 else micros  # interleaving lives off many
     candidates = [
-        replace(run, batch=int(batch), microbatch=n, recompute=r) for n in micros for r in recomputes
+        replace(run, batch=int(batch), microbatch=n, recompute=r, zero_stage=z, axes=replace(axes, virtual_stages=v))
+        for n in micros
+        for r in recomputes
+        for z in _stages_to_try(reader, run)
+        for v in _chunks_to_try(reader, run)
     ]
     if len(candidates) == 1:
         return candidates[0]
@@ -251,7 +263,26 @@ def _with_batch(reader: Reader, run: TrainingRun) -> TrainingRun:
         reader.assume("micro-batch", best.microbatch)
     if not given:
         reader.assume("recomputation", best.recompute)
+    if best.axes.virtual_stages != axes.virtual_stages:
+        reader.assume("chunks", best.axes.virtual_stages)
+    if best.zero_stage != run.zero_stage:
+        reader.assume("ZeRO stage", best.zero_stage)
     return best
+
+
+def _stages_to_try(reader: Reader, run: TrainingRun) -> list[int]:
+    """Stage 2 besides the distributed optimizer, where nothing is said."""
+    return [1, 2] if run.zero_stage == 1 and reader.number("zero_stage") is None else [run.zero_stage]
+
+
+def _chunks_to_try(reader: Reader, run: TrainingRun) -> list[int]:
+    """Systems since 2023 interleave as far as the layers go; those before as they say."""
+    if run.axes.pp == 1 or reader.number("virtual_stages") or reader.says("1f1b") or _is_early(reader):
+        return [run.axes.virtual_stages]
+    if not run.fused_attention:
+        return [run.axes.virtual_stages]
+    most = -(-run.model.layers // run.axes.pp)
+    return [n for n in range(1, most + 1) if most % n == 0]
 
 
 def _by_peak(flops: float) -> str:

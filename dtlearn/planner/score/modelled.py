@@ -18,7 +18,12 @@ from ..step import planned_step
 from .entries import CannotPredict
 from .inputs import Reader, read_run
 
+# PaLM, 2204.02311, section 4.1: 238.3 thousand tokens/s on 6,144 TPU v4; its table 3 follows by definition. The row is
+# used where an entry has no inputs at all. Heads times their size is not the hidden size there.
+PALM = {"params": 540.35e9, "tokens": 238.3e3, "attention": 12 * 118 * 48 * 256 * 2048, "peak": 6144 * 275e12}
 UTILISATION = 0.40  # of whole published runs, 6 N D over accelerator-hours: an MFU of 45 %, of which 90 % is goodput
+
+UTILISATION_HOPPER = 0.36  # Llama 3's 40 %, 2407.21783, table 4, and the same goodput
 
 
 def run_of(reader: Reader) -> TrainingRun:
@@ -31,7 +36,9 @@ def run_of(reader: Reader) -> TrainingRun:
 def counted_flops(reader: Reader, run: TrainingRun) -> float:
     """FLOPs of a step as the entry's source counts them: Megatron's F, with recomputation, or the model's."""
     unit = reader.entry.unit.lower()
-    megatron = "eq" in unit or "hardware" in unit or run.recompute == "full" or reader.entry.group == "megatron_vs_zero3"
+    megatron = (
+        "eq" in unit or "hardware" in unit or run.recompute == "full" or reader.entry.group == "megatron_vs_zero3"
+    )
     if megatron and "model flops" not in unit:
         return eq3(run.model, run.batch, run.length)
     return model_flops(run.model, run.tokens, run.length)
@@ -67,6 +74,10 @@ def pct_peak(reader: Reader) -> float:
 
 def mfu(reader: Reader) -> float:
     """Per cent, by the definition of the source's kind: model FLOPs, recomputation left out."""
+    if not reader.entry.inputs and reader.says("palm"):
+        attention = 0 if reader.says("without", "noattn", "no attention") else PALM["attention"]
+        reader.assumed.append("238.3k tokens/s, which the paper prints")
+        return 100 * (6 * PALM["params"] + attention) * PALM["tokens"] / PALM["peak"]
     peak = reader.chip().peak
     if rate := reader.number("tokens_per_s_per_gpu"):
         sizes = [int(reader.number(name) or 0) for name in ("layers", "hidden", "seq")]
@@ -90,6 +101,8 @@ def hfu(reader: Reader) -> float:
     run = run_of(reader)
     seconds = reader.number("iteration_time_s") or planned_step(run).total
     flops = korthikanti_hardware(run.model, run.batch, run.length)
+    if run.recompute == "none":
+        flops = model_flops(run.model, run.tokens, run.length)
     if run.recompute == "full":
         flops = eq3(run.model, run.batch, run.length)
     return 100 * flops / (seconds * run.cluster.size * reader.chip().peak)
@@ -118,7 +131,8 @@ def training_days(reader: Reader) -> float:
 
 def gpu_hours(reader: Reader) -> float:
     """6 N D over the peak, at the utilisation that whole runs have."""
-    share = reader.number("utilisation") or reader.number("mfu") or reader.assume("whole-run utilisation", UTILISATION)
+    usual = UTILISATION if reader.chip().peak < 500e12 else UTILISATION_HOPPER
+    share = reader.number("utilisation") or reader.number("mfu") or reader.assume("whole-run utilisation", usual)
     share = share / 100 if share > 1 else share
     return palm_flops_per_token(reader.need("params")) * reader.need("tokens") / (reader.chip().peak * share) / 3600
 

@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from .analytic import FORMULAS
 from .entries import CannotPredict, Entry
@@ -58,7 +59,9 @@ def predict(entry: Entry) -> Judged:
 
 def scale(entry: Entry) -> float:
     """From bytes to the unit that is printed; 1 for all else."""
-    if not entry.target.startswith("memory.") or entry.target.endswith(("per_param", "max_params", "max_params_measured")):
+    if not entry.target.startswith("memory.") or entry.target.endswith(
+        ("per_param", "max_params", "max_params_measured")
+    ):
         return 1.0
     for unit, size in (("GiB", 2**30), ("MiB", 2**20), ("TiB", 2**40), ("TB", 10**12), ("GB", 10**9), ("MB", 10**6)):
         if unit in entry.unit:
@@ -95,6 +98,27 @@ def score_table(judged: list[Judged]) -> str:
     lines += [f"  {row.entry.id}: {row.reason}" for row in silent]
     inside, number = counted(judged)
     return "\n".join([*lines[1:], f"inside tolerance: {inside} of {number}"])
+
+
+def score_values(judged: list[Judged]) -> dict[str, Any]:
+    """The same as data."""
+    inside, number = counted(judged)
+    rows = [
+        {
+            "id": row.entry.id,
+            "group": row.entry.group,
+            "kind": row.entry.kind,
+            "target": row.entry.target,
+            "predicted": row.predicted,
+            "expected": row.entry.expected,
+            "unit": row.entry.unit,
+            "inside": row.inside,
+            "reason": row.reason,
+            "assumed": list(row.assumed),
+        }
+        for row in judged
+    ]
+    return {"inside": inside, "of": number, "entries": rows}
 
 
 def _line(row: Judged) -> str:
