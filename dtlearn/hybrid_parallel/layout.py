@@ -155,7 +155,7 @@ class MeshLayout:
         return rank + ((place + step) % size - place) * stride
 
     def replica(self, rank: int) -> int:
-        """Which part of the global batch a rank sees, from 0: by dp and ep, so that its tp, cp and pp peers see it too."""
+        """Which part of the global batch a rank sees, from 0: by dp and ep. Peers along tp, cp, pp see it too."""
         mine = self.coordinates(rank)
         return mine.dp * self.ep + mine.ep
 
