@@ -1,4 +1,4 @@
-"""`dtlearn plan MODEL CLUSTER BATCH`: layouts for a cluster that is not here; `--score FILE` holds it to printed runs."""
+"""`dtlearn plan MODEL CLUSTER BATCH`: layouts for a cluster that is not here; `--score FILE`: how right that is."""
 
 import argparse
 import json

@@ -58,6 +58,9 @@ ACCELERATORS = {
         Accelerator("H100-96GB", 989.5e12, 0.65, 0.3, 95 * GIB, 2.4e12, 450e9, 50e9, 1979e12),
         Accelerator("H200", 989.5e12, 794.5 / 989.5, 0.35, 141 * GB, 4.8e12, 450e9, 50e9, 1979e12),
         Accelerator("B200", 2250e12, 1745 / 2250, 0.35, 180 * GB, 8.0e12, 900e9, 50e9, 4500e12),
+        # AMD's data sheets; an MI250X is two chips, each of which a framework sees as one.
+        Accelerator("MI250X", 191.5e12, 0.75, 0.3, 64 * GIB, 1.6e12, 100e9, 12.5e9),
+        Accelerator("MI300X", 1307e12, 0.6, 0.3, 192 * GB, 5.3e12, 448e9, 50e9, 2614e12),
         Accelerator("TPUv3", 123e12, 0.85, 0.4, 32 * GIB, 0.9e12, 70e9, 70e9),
         Accelerator("TPUv4", 275e12, 0.85, 0.4, 32 * GIB, 1.2e12, 135e9, 135e9),
     )
@@ -100,7 +103,7 @@ def find_accelerator(name: str) -> Accelerator:
     plain = re.sub(r"[^a-z0-9]", "", name.lower())
     for known in sorted(ACCELERATORS, key=len, reverse=True):
         family, _, memory = known.lower().partition("-")
-        if family in plain and memory.removesuffix("gb") in plain.replace(family, "", 1) and memory:
+        if memory and family in plain and memory in plain.replace(family, "", 1):
             return ACCELERATORS[known]
     for family, known in (DEFAULTS | {name: name for name in ACCELERATORS}).items():
         if family.lower() in plain:
@@ -108,8 +111,8 @@ def find_accelerator(name: str) -> Accelerator:
     near = difflib.get_close_matches(name, [*ACCELERATORS, *DEFAULTS], n=2, cutoff=0.4)
     hint = f"; did you mean {' or '.join(near)}?" if near else ""
     raise ValueError(
-        f"unknown GPU {name!r}{hint} Known are {', '.join(ACCELERATORS)}. For another one make an Accelerator: peak, "
-        "memory, bandwidth and links are on its data sheet"
+        f"unknown GPU {name!r}{hint or '.'} Known are {', '.join(ACCELERATORS)}. For another one make an "
+        "Accelerator: peak, memory, bandwidth and links are on its data sheet"
     )
 
 

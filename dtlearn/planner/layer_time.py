@@ -3,8 +3,9 @@
 A product of M x K with K x N takes its FLOPs at the chip's measured ceiling, and its three matrices through memory
 besides: so thin products, of a large tp or a small micro-batch, are slower, with no constant fitted. Dimensions that
 are no multiple of 64 waste a part of the tensor cores (`MISALIGNED`, an assumption; NVIDIA, "Matrix Multiplication
-Background", and Anthony et al., 2401.14489, say why). All else is memory traffic: norms, dropout, residuals, the activation function, and the
-scores of attention unless it is fused. `STREAM` is what such kernels reach of the data sheet's bandwidth.
+Background", and Anthony et al., 2401.14489, say why). All else is memory traffic: norms, dropout, residuals, the
+activation function, and the scores of attention unless it is fused. `STREAM` is what such kernels reach of the data
+sheet's bandwidth.
 """
 
 from __future__ import annotations

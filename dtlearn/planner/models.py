@@ -81,7 +81,8 @@ def find_model(name: str) -> ModelSizes:
     near = difflib.get_close_matches(name.lower(), [known.lower() for known in MORE_MODELS], n=2, cutoff=0.4)
     hint = f"; did you mean {' or '.join(near)}?" if near else ""
     raise ValueError(
-        f"unknown model {name!r}{hint} Known are {', '.join(MORE_MODELS)}; or give a number of parameters, such as 20B"
+        f"unknown model {name!r}{hint or '.'} Known are {', '.join(MORE_MODELS)}; or give a number of "
+        "parameters, such as 20B"
     )
 
 

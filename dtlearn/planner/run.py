@@ -16,7 +16,7 @@ Recompute = Literal["none", "selective", "ops", "full"]
 
 @dataclass(frozen=True)
 class Axes:
-    """How many ranks each axis has; their product is the world. ep divides dp: experts live on data-parallel ranks."""
+    """How many ranks each axis has; their product is the world. ep is 1: these models have no experts."""
 
     tp: int = 1
     pp: int = 1
@@ -28,7 +28,7 @@ class Axes:
     @property
     def world(self) -> int:
         """Number of ranks."""
-        return self.tp * self.pp * self.dp * self.cp
+        return self.tp * self.pp * self.dp * self.cp * self.ep
 
     def __str__(self) -> str:
         extra = f" x cp {self.cp}" * (self.cp > 1) + f", {self.virtual_stages} chunks" * (self.virtual_stages > 1)
@@ -155,11 +155,11 @@ def run_faults(run: TrainingRun) -> list[str]:
         )
     elif model.layers % axes.pp and (model.layers + 2) % axes.pp:
         faults.append(
-            f"{model.layers} layers do not divide by pp {axes.pp}, nor do {model.layers + 2} with embedding and head as "
-            f"one each; take pp of {sorted({*_divisors(model.layers, 128), *_divisors(model.layers + 2, 128)})}"
+            f"{model.layers} layers do not divide by pp {axes.pp}, nor do {model.layers + 2}, embedding and head "
+            f"counted as one each; take pp of {_divisors(model.layers, 128)} or {_divisors(model.layers + 2, 128)}"
         )
-    if axes.dp % axes.ep:
-        faults.append(f"ep {axes.ep} does not divide dp {axes.dp}")
+    if axes.ep > 1:
+        faults.append(f"ep {axes.ep}: {model.name} has no experts to divide; take ep 1")
     if run.length % axes.cp:
         faults.append(f"{run.length} tokens do not divide by cp {axes.cp}")
     if run.batch % (axes.dp * run.microbatch):

@@ -146,6 +146,7 @@ def _data_parallel(run: TrainingRun, computation: float) -> tuple[float, float]:
         seconds += reductions * collective_seconds(run, "reduce-scatter", reduce_bytes * parameters, ranks, near)
     if not run.software.dp_hidden:
         return seconds, seconds
+    # Room is one backward pass of a micro-batch. Several chunks would give more; published runs do not show it.
     behind = computation if run.zero_stage >= 2 else computation * 0.6 / run.num_microbatches
     last = seconds / max(1.0, run.layers_per_stage)  # the last bucket has nothing left to hide behind
     return seconds, max(seconds - behind, last)

@@ -15,6 +15,7 @@ from dtlearn.pipeline_parallel.checking.simulate import StageTimes, simulate
 from dtlearn.pipeline_parallel.schedules.make import make_schedule
 
 from ..flops import eq3, palm_flops_per_token
+from ..goodput import goodput
 from .entries import CannotPredict
 from .inputs import Reader
 
@@ -235,6 +236,19 @@ def tokens_per_step(reader: Reader) -> float:
     return batch * reader.need("seq")
 
 
+def checkpoint_bytes(reader: Reader) -> float:
+    """Of weights in 16 bits, master weights and two moments: 14 bytes a parameter, as BLOOM's 2.3 TB, 2211.05100."""
+    return reader.need("params") * (reader.number("bytes_per_param") or 14)
+
+
+def mean_time_hours(reader: Reader) -> float:
+    """Hours between failures: of those that are counted, or of as many GPUs as Llama 3's that many fail."""
+    failures = reader.number("failures") or reader.number("interruptions")
+    if failures:
+        return (reader.number("hours") or 24 * reader.need("days")) / failures
+    return goodput(int(reader.need("gpus"))).mean_time / 3600
+
+
 def _stage(reader: Reader) -> int:
     stage = reader.number("zero_stage")
     if stage is not None:
@@ -283,11 +297,17 @@ FORMULAS: dict[str, Formula] = {
     "comm.cross_node_volume": cross_node_volume,
     "pipeline.bubble_over_ideal": bubble("ideal"),
     "pipeline.bubble_over_total": bubble("total"),
+    "pipeline.bubble_fraction": bubble("total"),
     "pipeline.idle_units": simulated("idle"),
     "pipeline.peak_activation": simulated("peak"),
     "pipeline.peak_activation_units": simulated("peak"),
     "pipeline.speedup": pipeline_speedup,
     "pipeline.speedup_no_nvlink": pipeline_speedup,
     "topology.world_size": world_size,
+    "topology.gpus": world_size,
+    "checkpoint.size": checkpoint_bytes,
+    "memory.checkpoint_size": checkpoint_bytes,
+    "goodput.mean_time_between_failures": mean_time_hours,
+    "goodput.mtbf_hours": mean_time_hours,
     "batch.tokens_per_step": tokens_per_step,
 }

@@ -1,7 +1,8 @@
 """Entries of a file of published numbers, and how a prediction is judged.
 
 The form is that of `published_runs.json` beside this file: `entries`, each with `id`, `group`, `kind`,
-`planner_target`, `inputs`, `expected`, `unit` and `tolerance` (`{"rel": 0.15}` or `{"abs": 1.0}`, or both: either will do).
+`planner_target`, `inputs`, `expected`, `unit` and `tolerance` (`{"rel": 0.15}` or `{"abs": 1.0}`; of both
+either will do).
 """
 
 from __future__ import annotations

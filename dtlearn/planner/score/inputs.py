@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import replace
 from typing import Any
@@ -64,7 +65,7 @@ class Reader:
         """A number under any of its names, or in a description; None or `default` if it is nowhere."""
         for alias in ALIASES.get(name, (name,)):
             value = self.entry.inputs.get(alias)
-            if isinstance(value, int | float) and not isinstance(value, bool):
+            if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
                 return float(value)
             if isinstance(value, str) and re.fullmatch(r"\s*\d+(\.\d+)?(e\d+)?\s*", value):
                 return float(value)
@@ -117,7 +118,7 @@ class Reader:
         name = self.entry.inputs.get("model")
         if hidden and (layers or params):
             layers = layers or max(1.0, round((params or 0) / (12 * hidden * hidden)))
-            heads = self.number("heads") or self.assume("heads", max(1, round(hidden / 128)))
+            heads = self.number("heads") or self.assume("heads", usual_heads(int(hidden)))
             known = self._known(name, params, hidden, layers)
             vocabulary = self.number("vocab") or (known.vocabulary if known else self.assume("vocabulary", 51200))
             if known:
@@ -147,6 +148,12 @@ class Reader:
     def _texts(self) -> str:
         texts = [str(v) for k, v in self.entry.inputs.items() if isinstance(v, str) and k not in ("device", "gpu")]
         return " ".join([*texts, self.entry.id]).lower().replace("_", " ")
+
+
+def usual_heads(hidden: int) -> int:
+    """The number of heads with nearly 128 features each."""
+    divisors = [heads for heads in range(1, hidden + 1) if hidden % heads == 0 and heads <= hidden / 32]
+    return min(divisors or [1], key=lambda heads: abs(hidden / heads - 128))
 
 
 def read_run(entry: Entry) -> tuple[TrainingRun, list[str]]:
@@ -236,6 +243,8 @@ def _with_batch(reader: Reader, run: TrainingRun) -> TrainingRun:
     axes = run.axes
     per_dp = reader.number("batch_per_dp")
     micro, batch = reader.number("microbatch"), reader.number("global_batch") or (axes.dp * per_dp if per_dp else None)
+    if batch is None and (tokens := reader.number("batch_tokens")):
+        batch = max(1.0, tokens // run.length)
     if reader.number("microbatches"):
         batch = batch or axes.dp * (micro or 1) * reader.need("microbatches")
     if micro and batch is None and axes.pp > 1 and reader.says("lbs"):  # torchtitan's local batch: a pipeline's

@@ -150,9 +150,8 @@ def layer_ms(reader: Reader) -> float:
     forward, backward = reader.number("forward_ms"), reader.number("backward_ms")
     if forward is not None and backward is not None:
         return forward + backward
-    if "layers" not in reader.entry.inputs:
-        reader.entry.inputs.setdefault("layers", 48)
-    run = run_of(reader)
+    inputs = {"layers": 1, "recompute": "none", **reader.entry.inputs}
+    run = run_of(Reader(replace(reader.entry, inputs=inputs)))
     layer = layer_seconds(run)
     exposed = layer.communication * (1 - run.software.tp_hidden)
     return 1000 * (layer.forward + layer.backward + layer.recompute + exposed)

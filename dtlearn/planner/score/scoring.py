@@ -59,7 +59,7 @@ def predict(entry: Entry) -> Judged:
 
 def scale(entry: Entry) -> float:
     """From bytes to the unit that is printed; 1 for all else."""
-    if not entry.target.startswith("memory.") or entry.target.endswith(
+    if not entry.target.startswith(("memory.", "checkpoint.")) or entry.target.endswith(
         ("per_param", "max_params", "max_params_measured")
     ):
         return 1.0

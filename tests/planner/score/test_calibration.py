@@ -1,0 +1,52 @@
+"""A group is calibrated on one row at most, which then comes out as printed; nothing else is fitted."""
+
+from dataclasses import replace
+
+import pytest
+
+from dtlearn.planner.run import Software
+from dtlearn.planner.score.calibration import GROUPS, software_for
+from dtlearn.planner.score.entries import Entry, read_entries
+from dtlearn.planner.score.scoring import predict
+
+ENTRIES = {entry.id: entry for entry in read_entries()}
+CALIBRATED = {group: known for group, known in GROUPS.items() if known.row}
+
+
+@pytest.mark.parametrize("group", CALIBRATED)
+def test_the_row_comes_out_as_printed(group):
+    entry = ENTRIES[CALIBRATED[group].row]
+    assert predict(entry).predicted == pytest.approx(entry.expected, rel=0.002)
+
+
+def test_no_group_has_two_rows():
+    groups = [group.partition("/")[0] for group in CALIBRATED]
+    assert len(groups) == len(set(groups))
+    assert all(ENTRIES[known.row].group == group.partition("/")[0] for group, known in CALIBRATED.items())
+
+
+def test_an_efficiency_is_an_efficiency():
+    for known in GROUPS.values():
+        assert 0.5 < known.software.efficiency <= 1
+        assert 0 < known.software.net <= 1
+        assert known.why
+
+
+def test_a_systems_own_calibration_comes_first():
+    def of(**inputs):
+        return software_for(Entry("x", "", group="megascale", inputs=inputs))
+
+    assert of(system="megascale").tp_hidden > of(system="megatron").tp_hidden
+    assert software_for(Entry("", "", group="another")) == Software()
+    assert software_for(Entry("", "", group="another"), low_precision=True) == replace(Software(), low_precision=True)
+
+
+def test_uncalibrated_the_planner_is_still_a_planner(monkeypatch):
+    """Without any calibration the median error of measured throughput is below a sixth: the physics carries it."""
+    for group in list(GROUPS):
+        monkeypatch.delitem(GROUPS, group)
+    targets = ("throughput.per_gpu", "throughput.iteration_time")
+    rows = [predict(entry) for entry in ENTRIES.values() if entry.target in targets and entry.kind == "measured"]
+    ratios = sorted(abs(row.predicted / row.entry.expected - 1) for row in rows if row.predicted)
+    assert len(ratios) > 20
+    assert ratios[len(ratios) // 2] < 0.35
