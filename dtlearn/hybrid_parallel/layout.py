@@ -132,10 +132,10 @@ class MeshLayout:
 
     def group(self, rank: int, *axes: str) -> tuple[int, ...]:
         """The ranks that differ from this one in these axes at most, itself among them, in ascending order."""
-        first = self.coordinates(rank)._replace(**dict.fromkeys(axes, 0))
-        ranks = [self.rank(first)]
-        for axis in axes:
-            ranks = [other + place * self.stride(axis) for other in ranks for place in range(self.sizes[axis])]
+        steps = {axis: self.stride(axis) for axis in axes}
+        ranks = [self.rank(self.coordinates(rank)._replace(**dict.fromkeys(axes, 0)))]
+        for axis, step in steps.items():
+            ranks = [other + place * step for other in ranks for place in range(self.sizes[axis])]
         return tuple(sorted(ranks))
 
     def groups(self, *axes: str) -> list[tuple[int, ...]]:

@@ -93,9 +93,9 @@ def compare_orders(layout: MeshLayout, sent: Mapping[str, float], ranks_per_node
     used = axes_in_use(layout, layout.order)
     if missing := [axis for axis in used if axis not in sent]:
         raise ValueError(f"{layout} sends along {', '.join(used)}; `sent` does not say how much along {missing[0]}")
-    others = tuple(axis for axis in layout.order if axis not in used)
     found = []
-    for order in itertools.permutations(used):  # the first one is the layout's own
-        other = replace(layout, order=(*order, *others))
+    for permuted in itertools.permutations(used):  # the first one is the layout's own
+        places = iter(permuted)
+        other = replace(layout, order=tuple(next(places) if axis in used else axis for axis in layout.order))
         found.append(OrderCost(other, bytes_between_nodes(other, sent, ranks_per_node)))
     return sorted(found, key=lambda cost: cost.total)

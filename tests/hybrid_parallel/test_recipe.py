@@ -28,15 +28,16 @@ SCHEDULES = [
 WITHOUT_TIES = [{**case, "tied": False} if case["zero"] > 1 else case for case in ZERO]
 CASES = {
     "1": [*ZERO[:2], ZERO[3]],
-    "tp2": [*ZERO, {"sequence_parallel": False, "tied": True}],
+    "tp2": [*ZERO[1:], {"sequence_parallel": False, "tied": True}],
     "pp2": [*WITHOUT_TIES, {"schedule": "v_min", "tied": True}],
-    "tp2 dp2": [*ZERO, {"zero": 2, "tied": True}, {"zero": 3, "tied": True, "sequence_parallel": False}],
+    "tp2 dp2": [*ZERO[:2], {"zero": 2, "tied": True}, {"zero": 3, "tied": True}],
     "pp2 dp2": [*WITHOUT_TIES, *SCHEDULES],
     "tp2 pp2": [ZERO[0], *SCHEDULES, {"boundaries": (0, 2, 6), "sequence_parallel": False}],
     "dp4": ZERO,
     "tp2 pp2 dp2": [ZERO[0], {"zero": 1, "schedule": "interleaved", "tied": True}, ZERO[2]],
     "dp2 pp2 tp2, in the wrong order": [ZERO[1]],
 }
+ON_DEVICES = {"tp2 dp2": ZERO[2:], "tp2 pp2": [{"schedule": "interleaved", "tied": True}]}  # a stand-in is slow
 
 
 @pytest.fixture(scope="module")
@@ -54,8 +55,16 @@ def difference(found, expected):
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
-def test_every_layout_is_one_process(name, expected, device):
-    cases, layout = CASES[name], LAYOUTS[name]
+def test_every_layout_is_one_process(name, expected):
+    compare(LAYOUTS[name], CASES[name], expected, "cpu")
+
+
+@pytest.mark.parametrize("name", ON_DEVICES)
+def test_on_every_device(name, expected, other_device):
+    compare(LAYOUTS[name], ON_DEVICES[name], expected, other_device)
+
+
+def compare(layout, cases, expected, device):
     result = run_ranks(on_mesh, layout.world_size, layout, cases, device=device)
     for number, case in enumerate(cases):
         steps, parameters = expected[of(case)]
@@ -157,7 +166,7 @@ def test_seeds_that_are_equal_over_dp_are_found():
 def refusals():
     def message(**options):
         layout = MeshLayout(**{axis: options.pop(axis) for axis in ("tp", "pp", "dp", "cp", "ep") if axis in options})
-        return message_of(ValueError, lambda: make(layout, **options))
+        return message_of(lambda: make(layout, **options))
 
     model, (tokens, targets) = make(MeshLayout(dp=2), num_microbatches=4), next(batches(1))
     return {
@@ -168,7 +177,7 @@ def refusals():
         "zero": message(dp=2, zero=4),
         "schedule": message(pp=2, schedule="1f2b"),
         "stages": message(pp=2, schedule="interleaved", chunks=4, num_microbatches=2),
-        "batch": message_of(ValueError, lambda: model.step(tokens[:6], targets[:6])),
+        "batch": message_of(lambda: model.step(tokens[:6], targets[:6])),
     }
 
 
@@ -178,7 +187,7 @@ def test_what_does_not_go_together_is_refused_with_the_numbers():
     assert "ep=2: the layout has the axis, but expert parallelism" in said["ep"]
     assert "the axes make tp 2 * dp 2 = 4 ranks, and there are 2: dp=1 would use all" in said["world"]
     assert "zero=2 with tied embeddings in 2 stages" in said["tied"] and "Take zero=1" in said["tied"]
-    assert said["zero"] == "zero is 0, 1, 2 or 3; got 4"
+    assert said["zero"] == "ValueError: zero is 0, 1, 2 or 3; got 4"
     assert "got '1f2b'" in said["schedule"]
     assert "8 stages divide neither 4 layers nor 6" in said["stages"]
     assert "a global batch of 6 rows is too small: dp=2 in 4 micro-batches need 8" in said["batch"]
