@@ -128,11 +128,9 @@ def recorded_bytes(events: Sequence[Event], layout: MeshLayout, rank: int) -> di
     of_axis = {name: ",".join(map(str, layout.group(rank, *along))) for name, along in axes.items()}
     sent = dict.fromkeys(axes, 0.0)
     for event in events:
-        if event.rank != rank or event.op in ("recv", "irecv", "barrier"):
-            continue
-        size = 1 if event.group == "world" else event.group.count(",") + 1
-        if event.group != "world" and size == 1:
-            continue  # to itself
+        size = event.group.count(",") + 1
+        if event.rank != rank or not event.nbytes or event.receives or (size == 1 and event.group != "world"):
+            continue  # a message is its sender's, and of a group of one nothing is sent
         name = next((name for name, ranks in of_axis.items() if event.group == ranks), None)
         if name is None:
             raise ValueError(f"{event} is in the group {event.group}, which is none of {of_axis}")
