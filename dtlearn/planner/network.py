@@ -14,17 +14,17 @@ from typing import Literal
 
 from .run import TrainingRun
 
-Collective = Literal["all-reduce", "all-gather", "reduce-scatter", "all-to-all"]
+GroupOperation = Literal["all-reduce", "all-gather", "reduce-scatter", "all-to-all"]
 LATENCY = {"link": 3e-6, "net": 10e-6}  # seconds a message: NCCL inside a node and over InfiniBand, order of magnitude
 TREE = 32  # ranks from which NCCL's trees pass 2 log2(n) messages instead of a ring's 2(n-1)
 
 
-def ring_share(collective: Collective, ranks: int) -> float:
+def ring_share(collective: GroupOperation, ranks: int) -> float:
     """Bytes that each rank sends, for each byte of the whole tensor."""
     return (2 if collective == "all-reduce" else 1) * (ranks - 1) / ranks
 
 
-def collective_seconds(run: TrainingRun, collective: Collective, size: float, ranks: int, in_node: int) -> float:
+def collective_seconds(run: TrainingRun, collective: GroupOperation, size: float, ranks: int, in_node: int) -> float:
     """Of `size` bytes (of the whole tensor) over a group of `ranks`, of which `in_node` share a node."""
     if ranks <= 1 or size <= 0:
         return 0.0

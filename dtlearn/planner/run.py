@@ -11,7 +11,7 @@ from dtlearn.memory.arithmetic.published import ModelSizes
 
 from .hardware import Cluster
 
-Recompute = Literal["none", "selective", "ops", "full"]
+RecomputeWay = Literal["none", "selective", "ops", "full"]
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class TrainingRun:
     batch: int
     microbatch: int = 1
     length: int = 2048
-    recompute: Recompute = "selective"
+    recompute: RecomputeWay = "selective"
     zero_stage: int = 1
     precision: str = "mixed 18"
     sequence_parallel: bool = True
@@ -173,8 +173,8 @@ def run_faults(run: TrainingRun) -> list[str]:
             f"a batch of {run.batch} gives {run.num_microbatches} micro-batches to each pipeline of {axes.pp} stages, "
             f"which would stand idle; take a batch of {axes.pp * axes.dp * run.microbatch} or more, or fewer stages"
         )
-    if run.recompute not in get_args(Recompute):
-        faults.append(f"recompute must be one of {', '.join(get_args(Recompute))}; got {run.recompute!r}")
+    if run.recompute not in get_args(RecomputeWay):
+        faults.append(f"recompute must be one of {', '.join(get_args(RecomputeWay))}; got {run.recompute!r}")
     if run.zero_stage not in (0, 1, 2, 3):
         faults.append(f"ZeRO has stages 0 to 3; got {run.zero_stage}")
     return faults
@@ -186,7 +186,7 @@ def with_dp(run: TrainingRun) -> TrainingRun:
     return replace(run, axes=replace(run.axes, dp=max(1, run.cluster.size // others)))
 
 
-def paper_recompute(name: Recompute) -> Recomputation:
+def paper_recompute(name: RecomputeWay) -> Recomputation:
     """The name of `dtlearn.memory` that keeps as much of attention."""
     return "selective" if name == "ops" else name
 

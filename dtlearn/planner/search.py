@@ -10,7 +10,7 @@ from dtlearn.memory.arithmetic.published import ModelSizes
 
 from .hardware import GIB, Cluster
 from .memory import PlannedMemory, planned_memory
-from .run import Axes, Recompute, Software, TrainingRun, run_faults
+from .run import Axes, RecomputeWay, Software, TrainingRun, run_faults
 from .step import StepTime, planned_step
 
 MICROBATCHES = (1, 2, 4, 8)
@@ -40,7 +40,7 @@ class Constraints:
     microbatch: int = 0
     virtual_stages: int = 0
     zero_stage: int | None = None
-    recompute: Recompute | str = ""
+    recompute: RecomputeWay | str = ""
     schedule: str = "1f1b"
     precision: str = "mixed 18"
     beyond_node: bool = False

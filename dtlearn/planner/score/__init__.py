@@ -2,15 +2,15 @@
 `calibration`, one row for each group; `analytic` and `modelled`, the targets; `scoring`, the verdicts."""
 
 from .calibration import GROUPS
-from .entries import BUILT_IN, CannotPredict, Entry, read_entries
-from .scoring import Judged, counted, predict, score, score_table, score_values
+from .entries import BUILT_IN, CannotPredict, PublishedNumber, read_entries
+from .scoring import JudgedNumber, counted, predict, score, score_table, score_values
 
 __all__ = [
     "BUILT_IN",
     "GROUPS",
     "CannotPredict",
-    "Entry",
-    "Judged",
+    "JudgedNumber",
+    "PublishedNumber",
     "counted",
     "predict",
     "read_entries",

@@ -19,7 +19,7 @@ from ..goodput import goodput
 from .entries import CannotPredict
 from .inputs import Reader
 
-Formula = Callable[[Reader], float]
+AnalyticTarget = Callable[[Reader], float]
 
 
 def activation_layer(reader: Reader) -> float:
@@ -149,7 +149,7 @@ def flops(reader: Reader) -> float:
     return eq3(reader.model(), batch, reader.need("seq"))
 
 
-def ring(factor: int) -> Formula:
+def ring(factor: int) -> AnalyticTarget:
     """(n-1)/n of the payload once or twice."""
 
     def share(reader: Reader) -> float:
@@ -178,7 +178,7 @@ def cross_node_volume(reader: Reader) -> float:
     return sum(part[plus] for part in parts.values())
 
 
-def bubble(convention: str) -> Formula:
+def bubble(convention: str) -> AnalyticTarget:
     """(p-1)/(vm) of the ideal time, or (p-1)/(vm+p-1) of the total."""
 
     def share(reader: Reader) -> float:
@@ -197,7 +197,7 @@ def schedule_of(reader: Reader) -> str:
     return found or str(reader.assume("schedule", "1f1b"))
 
 
-def simulated(what: str) -> Formula:
+def simulated(what: str) -> AnalyticTarget:
     """Idle units or the peak of live activations of a schedule, with F = I = W = 1, from the simulator."""
 
     def measure(reader: Reader) -> float:
@@ -274,7 +274,7 @@ def _truth(reader: Reader, name: str) -> bool:
     return bool(reader.entry.inputs.get(name))
 
 
-FORMULAS: dict[str, Formula] = {
+FORMULAS: dict[str, AnalyticTarget] = {
     "memory.activation_per_layer": activation_layer,
     "memory.activation_first_stage": activation_first_stage,
     "memory.activation_fraction_of_tp_baseline": activation_fraction,

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from ..run import Software
-from .entries import Entry
+from .entries import PublishedNumber
 
 EARLY = Software(tp_hidden=0.0, dp_hidden=False)  # Megatron-LM of 2021, 2104.04473
 
@@ -66,7 +66,7 @@ GROUPS: dict[str, Calibration] = {
 }
 
 
-def software_for(entry: Entry, low_precision: bool = False) -> Software:
+def software_for(entry: PublishedNumber, low_precision: bool = False) -> Software:
     """The system of an entry: its group's, or `Software()`; with products in 8 bits if it says so."""
     variants = [str(entry.inputs[key]) for key in ("system", "scheme") if key in entry.inputs]
     variants += ["compile"] * ("compile" in entry.words)

@@ -21,7 +21,7 @@ class CannotPredict(ValueError):
 
 
 @dataclass(frozen=True)
-class Entry:
+class PublishedNumber:
     """One published number. Everything but `id` and `target` may be missing in the file."""
 
     id: str
@@ -51,7 +51,7 @@ class Entry:
         return any(error <= bound + 1e-9 * abs(self.expected) for bound in bounds if bound >= 0)
 
 
-def read_entries(path: Path | str = BUILT_IN) -> list[Entry]:
+def read_entries(path: Path | str = BUILT_IN) -> list[PublishedNumber]:
     """All entries of a file.
 
     Raises:
@@ -67,11 +67,11 @@ def read_entries(path: Path | str = BUILT_IN) -> list[Entry]:
     return [_entry(row, number) for number, row in enumerate(rows)]
 
 
-def _entry(row: Any, number: int) -> Entry:
+def _entry(row: Any, number: int) -> PublishedNumber:
     if not isinstance(row, dict):
-        return Entry(f"entry {number}", "", kind="not an object")
+        return PublishedNumber(f"entry {number}", "", kind="not an object")
     inputs, tolerance = row.get("inputs"), row.get("tolerance")
-    return Entry(
+    return PublishedNumber(
         id=str(row.get("id", f"entry {number}")),
         target=str(row.get("planner_target", "")),
         group=str(row.get("group", "")),

@@ -12,10 +12,10 @@ from dtlearn.memory.arithmetic.published import ModelSizes
 from ..hardware import Accelerator, Cluster, find_accelerator
 from ..memory import planned_memory
 from ..models import MORE_MODELS, find_model, model_of_count
-from ..run import Axes, Recompute, TrainingRun
+from ..run import Axes, RecomputeWay, TrainingRun
 from ..step import planned_step
 from .calibration import software_for
-from .entries import CannotPredict, Entry
+from .entries import CannotPredict, PublishedNumber
 
 ALIASES = {
     "gpus": ("gpus", "devices", "chips", "num_gpus", "n_gpus", "accelerators", "world_size", "world", "n"),
@@ -57,7 +57,7 @@ WRITTEN = {  # as in "70B FSDP32 TP8 lbs16 seq8192"
 class Reader:
     """Reads the inputs of one entry under all their names, and keeps what it assumed."""
 
-    def __init__(self, entry: Entry) -> None:
+    def __init__(self, entry: PublishedNumber) -> None:
         self.entry = entry
         self.assumed: list[str] = []
 
@@ -156,7 +156,7 @@ def usual_heads(hidden: int) -> int:
     return min(divisors or [1], key=lambda heads: abs(hidden / heads - 128))
 
 
-def read_run(entry: Entry) -> tuple[TrainingRun, list[str]]:
+def read_run(entry: PublishedNumber) -> tuple[TrainingRun, list[str]]:
     """The run that an entry describes, and what was assumed for it.
 
     Raises:
@@ -221,7 +221,7 @@ def _sequence_parallel(reader: Reader, fused: bool) -> bool:
     return given if isinstance(given, bool) else fused or reader.entry.group == "recompute_throughput"
 
 
-def _recompute(reader: Reader) -> Recompute | None:
+def _recompute(reader: Reader) -> RecomputeWay | None:
     inputs = reader.entry.inputs
     named = inputs.get("recompute") or inputs.get("recomputation")
     full = (inputs.get("full_recompute"), inputs.get("activation_checkpointing"))
@@ -253,7 +253,7 @@ def _with_batch(reader: Reader, run: TrainingRun) -> TrainingRun:
         per_pipeline = max(1, 4 * axes.pp if axes.pp > 1 else 1)
         batch = reader.assume("batch", axes.dp * (micro or 1) * (1 if axes.pp == 1 else per_pipeline))
     given = _recompute(reader)
-    recomputes: list[Recompute] = [given] if given else ["none", "selective", "full"]
+    recomputes: list[RecomputeWay] = [given] if given else ["none", "selective", "full"]
     share = max(1, int(batch // axes.dp))
     micros = [n for n in (1, 2, 4, 8) if share % n == 0 and (share // n >= axes.pp or n == 1)]
     micros = [int(micro)] if micro else [1] if axes.virtual_stages > 1 else micros  # interleaving lives off many
@@ -299,5 +299,5 @@ def _by_peak(flops: float) -> str:
     return table[min(table, key=lambda peak: abs(peak - flops))]
 
 
-def _usual_chip(entry: Entry) -> str:
+def _usual_chip(entry: PublishedNumber) -> str:
     return "V100" if entry.group.startswith(("zero_", "megatron19")) else "TPUv4" if "palm" in entry.group else "A100"

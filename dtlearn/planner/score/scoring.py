@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .analytic import FORMULAS
-from .entries import CannotPredict, Entry
+from .entries import CannotPredict, PublishedNumber
 from .inputs import Reader
 from .modelled import MODELLED
 
@@ -17,7 +17,7 @@ FORMULA = "formula"  # a kind: strings, for documentation; they are not judged
 
 
 @dataclass(frozen=True)
-class Judged:
+class JudgedNumber:
     """An entry and what the planner says.
 
     Attributes:
@@ -27,7 +27,7 @@ class Judged:
         assumed: defaults that were taken.
     """
 
-    entry: Entry
+    entry: PublishedNumber
     predicted: float | None
     reason: str = ""
     assumed: tuple[str, ...] = ()
@@ -38,26 +38,26 @@ class Judged:
         return self.predicted is not None and self.entry.accepts(self.predicted)
 
 
-def predict(entry: Entry) -> Judged:
+def predict(entry: PublishedNumber) -> JudgedNumber:
     """What the planner says of an entry. It never raises: what it cannot say has a reason."""
     answer = (FORMULAS | MODELLED).get(entry.target)
     if entry.kind == FORMULA:
-        return Judged(entry, None, "a formula, which is documentation")
+        return JudgedNumber(entry, None, "a formula, which is documentation")
     if answer is None:
-        return Judged(entry, None, f"unknown target {entry.target!r}" if entry.target else "it names no target")
+        return JudgedNumber(entry, None, f"unknown target {entry.target!r}" if entry.target else "it names no target")
     reader = Reader(entry)
     try:
         value = answer(reader)
     except CannotPredict as error:
-        return Judged(entry, None, str(error))
+        return JudgedNumber(entry, None, str(error))
     except Exception as error:  # a file of others may hold anything; one entry must not stop the rest
-        return Judged(entry, None, f"{type(error).__name__}: {error}")
+        return JudgedNumber(entry, None, f"{type(error).__name__}: {error}")
     if not math.isfinite(value):
-        return Judged(entry, None, "the inputs lead to no finite number")
-    return Judged(entry, value * scale(entry), assumed=tuple(dict.fromkeys(reader.assumed)))
+        return JudgedNumber(entry, None, "the inputs lead to no finite number")
+    return JudgedNumber(entry, value * scale(entry), assumed=tuple(dict.fromkeys(reader.assumed)))
 
 
-def scale(entry: Entry) -> float:
+def scale(entry: PublishedNumber) -> float:
     """From bytes to the unit that is printed; 1 for all else."""
     if not entry.target.startswith(("memory.", "checkpoint.")) or entry.target.endswith(
         ("per_param", "max_params", "max_params_measured")
@@ -69,18 +69,18 @@ def scale(entry: Entry) -> float:
     return 1.0
 
 
-def score(entries: Iterable[Entry]) -> list[Judged]:
+def score(entries: Iterable[PublishedNumber]) -> list[JudgedNumber]:
     """All entries, in order."""
     return [predict(entry) for entry in entries]
 
 
-def counted(judged: Iterable[Judged]) -> tuple[int, int]:
+def counted(judged: Iterable[JudgedNumber]) -> tuple[int, int]:
     """How many are inside, of how many whose kind is not "formula"."""
     rows = [row for row in judged if row.entry.kind != FORMULA]
     return sum(row.inside for row in rows), len(rows)
 
 
-def score_table(judged: list[Judged]) -> str:
+def score_table(judged: list[JudgedNumber]) -> str:
     """A table by group, with sums by group and by kind; its last line is `inside tolerance: N of M`."""
     lines: list[str] = []
     for group in sorted({row.entry.group for row in judged}):
@@ -100,7 +100,7 @@ def score_table(judged: list[Judged]) -> str:
     return "\n".join([*lines[1:], f"inside tolerance: {inside} of {number}"])
 
 
-def score_values(judged: list[Judged]) -> dict[str, Any]:
+def score_values(judged: list[JudgedNumber]) -> dict[str, Any]:
     """The same as data."""
     inside, number = counted(judged)
     rows = [
@@ -121,7 +121,7 @@ def score_values(judged: list[Judged]) -> dict[str, Any]:
     return {"inside": inside, "of": number, "entries": rows}
 
 
-def _line(row: Judged) -> str:
+def _line(row: JudgedNumber) -> str:
     entry = row.entry
     if row.predicted is None:
         return f"{entry.id:44} {'-':>12} {_text(entry.expected):>12}  {row.reason}"

@@ -1,15 +1,15 @@
-"""Formula targets against figures that are printed elsewhere than in the file of entries."""
+"""AnalyticTarget targets against figures that are printed elsewhere than in the file of entries."""
 
 import pytest
 
 from dtlearn.planner.score.analytic import FORMULAS
-from dtlearn.planner.score.entries import CannotPredict, Entry
+from dtlearn.planner.score.entries import CannotPredict, PublishedNumber
 from dtlearn.planner.score.inputs import Reader
 from dtlearn.planner.score.scoring import predict
 
 
 def value(target, name="x", unit="", **inputs):
-    return FORMULAS[target](Reader(Entry(name, target, unit=unit, inputs=inputs)))
+    return FORMULAS[target](Reader(PublishedNumber(name, target, unit=unit, inputs=inputs)))
 
 
 @pytest.mark.parametrize(
@@ -117,4 +117,4 @@ def test_counts_and_products():
 def test_what_is_missing_is_named():
     with pytest.raises(CannotPredict, match="lack seq"):
         value("memory.activation_per_layer", hidden=1, heads=1)
-    assert "lack pp" in predict(Entry("", "pipeline.bubble_over_ideal")).reason
+    assert "lack pp" in predict(PublishedNumber("", "pipeline.bubble_over_ideal")).reason

@@ -6,7 +6,7 @@ import pytest
 
 from dtlearn.planner.run import Software
 from dtlearn.planner.score.calibration import GROUPS, software_for
-from dtlearn.planner.score.entries import Entry, read_entries
+from dtlearn.planner.score.entries import PublishedNumber, read_entries
 from dtlearn.planner.score.scoring import predict
 
 ENTRIES = {entry.id: entry for entry in read_entries()}
@@ -34,11 +34,13 @@ def test_an_efficiency_is_an_efficiency():
 
 def test_a_systems_own_calibration_comes_first():
     def of(**inputs):
-        return software_for(Entry("x", "", group="megascale", inputs=inputs))
+        return software_for(PublishedNumber("x", "", group="megascale", inputs=inputs))
 
     assert of(system="megascale").tp_hidden > of(system="megatron").tp_hidden
-    assert software_for(Entry("", "", group="another")) == Software()
-    assert software_for(Entry("", "", group="another"), low_precision=True) == replace(Software(), low_precision=True)
+    assert software_for(PublishedNumber("", "", group="another")) == Software()
+    assert software_for(PublishedNumber("", "", group="another"), low_precision=True) == replace(
+        Software(), low_precision=True
+    )
 
 
 def test_uncalibrated_the_planner_is_still_a_planner(monkeypatch):

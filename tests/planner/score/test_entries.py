@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from dtlearn.planner.score.entries import BUILT_IN, Entry, read_entries
+from dtlearn.planner.score.entries import BUILT_IN, PublishedNumber, read_entries
 
 
 def test_the_files_own_entries_are_read():
@@ -31,12 +31,12 @@ def test_the_files_own_entries_are_read():
     ],
 )
 def test_a_tolerance_is_absolute_or_relative(tolerance, value, inside):
-    assert Entry("", "", expected=100, tolerance=tolerance).accepts(value) is inside
+    assert PublishedNumber("", "", expected=100, tolerance=tolerance).accepts(value) is inside
 
 
 @pytest.mark.parametrize("expected", ["p*M_B", None, True, [1]])
 def test_what_is_no_number_is_never_inside(expected):
-    assert not Entry("", "", expected=expected).accepts(1.0)
+    assert not PublishedNumber("", "", expected=expected).accepts(1.0)
 
 
 def test_broken_rows_are_rows_all_the_same(tmp_path):

@@ -2,12 +2,12 @@
 
 import pytest
 
-from dtlearn.planner.score.entries import CannotPredict, Entry
+from dtlearn.planner.score.entries import CannotPredict, PublishedNumber
 from dtlearn.planner.score.inputs import Reader, read_run, usual_heads
 
 
 def run_of(**inputs):
-    return read_run(Entry("an entry", "throughput.per_gpu", inputs=inputs))
+    return read_run(PublishedNumber("an entry", "throughput.per_gpu", inputs=inputs))
 
 
 def test_names_do_not_matter():
@@ -67,4 +67,4 @@ def test_without_a_model_nothing_is_predicted():
 
 @pytest.mark.parametrize("value", [None, True, float("nan"), float("inf"), "many", [3]])
 def test_what_is_no_number_is_as_if_it_were_missing(value):
-    assert Reader(Entry("", "", inputs={"tp": value})).number("tp", 4.0) == 4.0
+    assert Reader(PublishedNumber("", "", inputs={"tp": value})).number("tp", 4.0) == 4.0

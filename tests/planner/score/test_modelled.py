@@ -2,7 +2,7 @@
 
 import pytest
 
-from dtlearn.planner.score.entries import CannotPredict, Entry
+from dtlearn.planner.score.entries import CannotPredict, PublishedNumber
 from dtlearn.planner.score.inputs import Reader
 from dtlearn.planner.score.modelled import MODELLED
 
@@ -13,7 +13,7 @@ LAYOUT = {
 
 
 def value(target, name="x", unit="", **inputs):
-    return MODELLED[target](Reader(Entry(name, target, unit=unit, inputs=inputs)))
+    return MODELLED[target](Reader(PublishedNumber(name, target, unit=unit, inputs=inputs)))
 
 
 def test_a_measurement_is_used_where_it_stands():

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from dtlearn.planner.score import Entry, counted, predict, read_entries, score, score_table, score_values
+from dtlearn.planner.score import PublishedNumber, counted, predict, read_entries, score, score_table, score_values
 from dtlearn.planner.score.analytic import FORMULAS
 
 
@@ -52,22 +52,24 @@ def test_a_wrong_formula_is_seen(monkeypatch, judged):
 
 
 def test_an_unknown_target_is_named():
-    row = predict(Entry("x", "quantum.entanglement", kind="measured", expected=1.0))
+    row = predict(PublishedNumber("x", "quantum.entanglement", kind="measured", expected=1.0))
     assert row.predicted is None and not row.inside
     assert row.reason == "unknown target 'quantum.entanglement'"
-    assert predict(Entry("x", "")).reason == "it names no target"
+    assert predict(PublishedNumber("x", "")).reason == "it names no target"
     assert "inside tolerance: 0 of 1" in score_table([row])
 
 
 def test_another_model_and_another_gpu_are_predicted():
     inputs = {"model": "Llama 2 13B", "gpus": 32, "tp": 2, "global_batch": 128, "device": "H200"}
-    row = predict(Entry("unseen", "throughput.per_gpu", group="new", kind="measured", expected=450, inputs=inputs))
+    row = predict(
+        PublishedNumber("unseen", "throughput.per_gpu", group="new", kind="measured", expected=450, inputs=inputs)
+    )
     assert 250 < row.predicted < 800
     assert any(text.startswith("micro-batch") for text in row.assumed)
 
 
 def test_bytes_come_in_the_unit_that_is_printed():
-    of = Entry("x", "memory.model_states_per_device", unit="GB", inputs={"params": 1e9, "zero_stage": 0})
+    of = PublishedNumber("x", "memory.model_states_per_device", unit="GB", inputs={"params": 1e9, "zero_stage": 0})
     assert predict(of).predicted == 16
     assert predict(replace(of, unit="GiB")).predicted == pytest.approx(16e9 / 2**30)
     assert predict(replace(of, unit="MiB")).predicted == pytest.approx(16e9 / 2**20)
