@@ -1,4 +1,4 @@
-"""A mesh of ranks on a page: coordinates, groups, and what a step of a GPT reduces over which of them."""
+"""A mesh of ranks on a page: coordinates, groups, and what a GPT's step reduces over which of them."""
 
 from math import prod
 
@@ -8,21 +8,21 @@ from torch import nn
 
 from dtlearn.sharing.clipping import clip_grad_norm_
 
-Sizes = dict[str, int]  # ranks along each axis, from the innermost outwards: {"tp": 2, "pp": 2, "dp": 2}
+MeshSizes = dict[str, int]  # ranks along each axis, the innermost first: {"tp": 2, "pp": 2, "dp": 2}
 
 
-def strides(sizes: Sizes) -> Sizes:
+def strides(sizes: MeshSizes) -> MeshSizes:
     """How far apart neighbours along each axis are: {"tp": 1, "pp": 2, "dp": 4}."""
     names = list(sizes)
     return {axis: prod(sizes[inner] for inner in names[: names.index(axis)]) for axis in names}
 
 
-def coordinates(rank: int, sizes: Sizes) -> Sizes:
+def coordinates(rank: int, sizes: MeshSizes) -> MeshSizes:
     """Rank 6 of that mesh is {"tp": 0, "pp": 1, "dp": 1}."""
     return {axis: rank // stride % sizes[axis] for axis, stride in strides(sizes).items()}
 
 
-def make_groups(sizes: Sizes) -> dict[str, dist.ProcessGroup]:
+def make_groups(sizes: MeshSizes) -> dict[str, dist.ProcessGroup]:
     """This rank's group along each axis. Every process makes every group, all in one order."""
     mine = {}
     for axis, stride in strides(sizes).items():
@@ -35,8 +35,8 @@ def make_groups(sizes: Sizes) -> dict[str, dist.ProcessGroup]:
     return mine
 
 
-def own_rows(batch: torch.Tensor, sizes: Sizes) -> torch.Tensor:
-    """The data loader knows dp only: ranks along tp and pp work on the same rows. (B, T) -> (B/dp, T)."""
+def own_rows(batch: torch.Tensor, sizes: MeshSizes) -> torch.Tensor:
+    """A loader knows dp only: ranks along tp and pp work on the same rows. (B, T) -> (B/dp, T)."""
     return batch.chunk(sizes["dp"])[coordinates(dist.get_rank(), sizes)["dp"]]
 
 

@@ -31,10 +31,10 @@ from .stages import HEAD, TOKEN
 COUNTERS = 8  # bytes of the number of tokens, and of the loss that is reported
 
 
-Shapes = Mapping[str, tuple[tuple[int, ...], bool]]  # of a rank's part, and whether all tp ranks have it alike
+LocalShapes = Mapping[str, tuple[tuple[int, ...], bool]]  # of a rank's part, and whether all tp ranks have it alike
 
 
-def stage_shapes(config: GPTConfig, boundaries: Sequence[int], stage: int, tp: int) -> Shapes:
+def stage_shapes(config: GPTConfig, boundaries: Sequence[int], stage: int, tp: int) -> LocalShapes:
     """Of a stage's parameters, by name: the shape of a rank's part, and whether all tp ranks have it alike.
 
     **Communication** and **Memory**: none.
@@ -170,7 +170,7 @@ def _cuts(schedule: Schedule, stage: int) -> int:
     return forth + back
 
 
-def _units(shapes: Shapes, zero: int) -> list[list[tuple[int, bool]]]:
+def _units(shapes: LocalShapes, zero: int) -> list[list[tuple[int, bool]]]:
     """Size of each parameter, and whether tp ranks have it alike; together what one flat buffer of ZeRO has."""
     units = dict[str, list[tuple[int, bool]]]()
     for name, (shape, is_alike) in shapes.items():
@@ -179,7 +179,7 @@ def _units(shapes: Shapes, zero: int) -> list[list[tuple[int, bool]]]:
     return list(units.values())
 
 
-def _marked(shapes: Shapes, zero: int, d: int, replica: int) -> int:
+def _marked(shapes: LocalShapes, zero: int, d: int, replica: int) -> int:
     """Elements that are partial sums along tp, of the replica's d-th part of each buffer."""
     found = 0
     for unit in _units(shapes, zero):
@@ -192,7 +192,7 @@ def _marked(shapes: Shapes, zero: int, d: int, replica: int) -> int:
     return found
 
 
-def _dp_elements(shapes: Shapes, d: int, zero: int, m: int) -> float:
+def _dp_elements(shapes: LocalShapes, d: int, zero: int, m: int) -> float:
     sizes = [sum(size for size, _ in unit) for unit in _units(shapes, zero)]
     padded = sum(-(-size // d) * d for size in sizes) if zero else sum(sizes)
     times = {0: 2, 1: 2, 2: m + 1, 3: 3 * m}[zero]
