@@ -1,4 +1,4 @@
-"""A mesh of ranks on a page: coordinates, groups, and what a GPT's step reduces over which of them."""
+"""A mesh of ranks on a page: coordinates, groups, and what a step of a GPT reduces over which."""
 
 from math import prod
 
@@ -8,7 +8,7 @@ from torch import nn
 
 from dtlearn.sharing.clipping import clip_grad_norm_
 
-MeshSizes = dict[str, int]  # ranks along each axis, the innermost first: {"tp": 2, "pp": 2, "dp": 2}
+MeshSizes = dict[str, int]  # ranks along each axis, innermost first: {"tp": 2, "pp": 2, "dp": 2}
 
 
 def strides(sizes: MeshSizes) -> MeshSizes:

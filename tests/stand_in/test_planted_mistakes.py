@@ -7,6 +7,7 @@ import importlib
 
 import pytest
 
+from dtlearn.hybrid_parallel import MeshLayout
 from dtlearn.runtime.errors import RankError
 from tests.devices import run_ranks
 from tests.stand_in.plant import plant
@@ -94,6 +95,13 @@ MISTAKES = {
         "            output = ctx.function(*inputs)\n            output.detach().numpy()\n",
         ("tests.memory.test_page_checkpoint:gpt_on_rank",),
         "numpy",
+    ),
+    "hybrid_parallel": (
+        "dtlearn.hybrid_parallel.recipe",
+        "torch.zeros((), dtype=torch.float64, device=device())",
+        "torch.zeros((), dtype=torch.float64)",
+        ("tests.hybrid_parallel.runs:on_mesh", MeshLayout(pp=2), [{}]),
+        NOT_SENT,
     ),
     "train": (
         "dtlearn.train.step",
