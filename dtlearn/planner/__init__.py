@@ -9,6 +9,7 @@ from .goodput import Goodput, goodput
 from .hardware import ACCELERATORS, Accelerator, Cluster, find_accelerator, parse_cluster
 from .memory import PlannedMemory, planned_memory
 from .models import MORE_MODELS, find_model, model_of_count
+from .network import bytes_by_axis
 from .reasons import what_would_change_it, why_it_loses
 from .report import plan_table, plan_values
 from .run import Axes, Software, TrainingRun, check_run, run_faults
@@ -29,6 +30,7 @@ __all__ = [
     "Software",
     "StepTime",
     "TrainingRun",
+    "bytes_by_axis",
     "check_run",
     "find_accelerator",
     "find_model",

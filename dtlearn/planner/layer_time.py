@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from .network import collective_seconds, tp_in_node
+from .network import collective_seconds, tp_calls, tp_in_node
 from .run import TrainingRun
 
 MISALIGNED = 0.8
@@ -61,9 +61,7 @@ def layer_seconds(run: TrainingRun) -> LayerSeconds:
     }.get(run.recompute, 0.0)
     backward = 2 * products + attention_backward + 2 * streams
     scale = 1 / run.software.efficiency
-    return LayerSeconds(
-        (products + attention + streams) * scale, backward * scale, again * scale, _communication(run, tokens)
-    )
+    return LayerSeconds((products + attention + streams) * scale, backward * scale, again * scale, _communication(run))
 
 
 def head_seconds(run: TrainingRun) -> float:
@@ -98,8 +96,6 @@ def _streams(run: TrainingRun, tokens: float) -> float:
     return traffic / (run.cluster.chip.bandwidth * STREAM)
 
 
-def _communication(run: TrainingRun, tokens: float) -> float:
-    """Two all-reduces forward and two backward, or as many pairs of all-gather and reduce-scatter; the same bytes."""
-    size = 2 * tokens * run.model.hidden
-    one = collective_seconds(run, "all-reduce", size, run.axes.tp, tp_in_node(run))
-    return one * (6 if run.recompute == "full" else 4)
+def _communication(run: TrainingRun) -> float:
+    call = tp_calls(run)
+    return call.times * collective_seconds(run, call.collective, call.size, run.axes.tp, tp_in_node(run))

@@ -10,7 +10,9 @@ g ranks in each node has g cards' bandwidth there, up to that of the links insid
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, NamedTuple
+
+from dtlearn.memory.arithmetic.training_state import find_convention
 
 from .run import TrainingRun
 
@@ -35,6 +37,65 @@ def collective_seconds(run: TrainingRun, collective: GroupOperation, size: float
     hops = ranks - 1 if ranks < TREE else 2 * (ranks - 1).bit_length()
     rounds = 2 if collective == "all-reduce" else 1
     return ring_share(collective, ranks) * size / bandwidth + rounds * hops * latency
+
+
+class RepeatedCall(NamedTuple):
+    """A collective of a step: so many times over so many bytes of the whole tensor."""
+
+    collective: GroupOperation
+    size: float
+    times: float
+
+
+def tp_calls(run: TrainingRun) -> RepeatedCall:
+    """Of one block and micro-batch: two all-reduces forward, two backward, or as many bytes as gather and scatter.
+
+    Full recomputation repeats those of forward: all of them with dropout behind the last, as in Megatron's early code;
+    without it the block's last collective is not needed (`dtlearn.tensor_parallel.arithmetic.traffic`).
+    """
+    tokens = run.microbatch * run.length / run.axes.cp
+    again = 0.0
+    if run.recompute == "full":
+        again = 2.0 if not run.fused_attention else 1.5 if run.sequence_parallel else 1.0
+    return RepeatedCall("all-reduce", 2 * tokens * run.model.hidden, 4 + again)
+
+
+def dp_calls(run: TrainingRun) -> list[RepeatedCall]:
+    """Of a step. Stages 2 and 3 reduce after every micro-batch: whole gradients are kept nowhere; 3 gathers twice."""
+    parameters, reduced = run.rank_parameters, min(4, find_convention(run.precision).gradient)
+    if run.zero_stage == 0:
+        return [RepeatedCall("all-reduce", reduced * parameters, 1)]
+    gathers = 2 * run.num_microbatches if run.zero_stage == 3 else 1
+    reductions = run.num_microbatches if run.zero_stage >= 2 else 1
+    return [
+        RepeatedCall("all-gather", 2 * parameters, gathers),
+        RepeatedCall("reduce-scatter", reduced * parameters, reductions),
+    ]
+
+
+def bytes_by_axis(run: TrainingRun) -> dict[str, float]:
+    """Bytes that a rank of an inner stage sends in a step along tp, cp, pp and dp: which axis needs which link."""
+    axes, m = run.axes, run.num_microbatches
+    blocks = run.layers_per_stage * m
+    tp, dp_ranks = tp_calls(run), axes.dp * axes.cp
+    return {
+        "tp": blocks * tp.times * ring_share(tp.collective, axes.tp) * tp.size,
+        "cp": blocks * 3 * ring_share("all-gather", axes.cp) * cp_size(run) if axes.cp > 1 else 0.0,
+        "pp": 2.0 * m * axes.virtual_stages * pp_size(run) if axes.pp > 1 else 0.0,
+        "dp": sum(call.times * ring_share(call.collective, dp_ranks) * call.size for call in dp_calls(run)),
+    }
+
+
+def cp_size(run: TrainingRun) -> float:
+    """Bytes of the keys and values of all cp ranks, for one block and micro-batch."""
+    model = run.model
+    kv = model.hidden * (model.kv_heads or model.heads) / model.heads / run.axes.tp
+    return 2 * 2 * run.microbatch * run.length * kv
+
+
+def pp_size(run: TrainingRun) -> float:
+    """Bytes that a rank sends to the next stage for a micro-batch: 1/tp of the activations (2104.04473, 4.1)."""
+    return 2 * run.microbatch * run.length / run.axes.cp * run.model.hidden / run.axes.tp
 
 
 def tp_in_node(run: TrainingRun) -> int:

@@ -7,6 +7,7 @@ from typing import Any
 
 from .goodput import goodput
 from .hardware import GIB
+from .network import bytes_by_axis
 from .reasons import what_would_change_it, why_it_loses
 from .search import LayoutPlan, describe
 
@@ -29,6 +30,7 @@ def plan_table(plans: list[LayoutPlan], top: int = 5, tokens: float = 0.0) -> st
         f"  time    {_shares(best.step.rows, best.step.total, 's', 1.0)}",
         f"  hidden  {best.step.hidden:.3g} s of communication behind computation",
         f"  memory  {_shares(best.memory.rows, best.memory.total, 'GiB', GIB)}; of {chip.memory / GIB:.1f} GiB",
+        f"  sends   {_sent(best)} a rank and step",
         f"  speed   {best.step.tokens_per_second:,.0f} tokens/s",
         f"  goodput {_goodput(best)}",
     ]
@@ -85,6 +87,7 @@ def _values(plan: LayoutPlan) -> dict[str, Any]:
         "seconds": step.total,
         "time": step.rows,
         "hidden": step.hidden,
+        "sent": bytes_by_axis(run),
         "mfu": step.mfu,
         "hfu": step.hfu,
         "tokens_per_second": step.tokens_per_second,
@@ -111,6 +114,11 @@ def _row(plan: LayoutPlan) -> tuple[str, ...]:
 def _shares(rows: dict[str, float], total: float, unit: str, size: float) -> str:
     parts = [f"{name} {value / size:.3g}" for name, value in rows.items() if value > 0.001 * total]
     return f"{total / size:.3g} {unit}: " + ", ".join(parts)
+
+
+def _sent(plan: LayoutPlan) -> str:
+    sent = bytes_by_axis(plan.run)
+    return ", ".join(f"{axis} {size / 1e9:.3g} GB" for axis, size in sent.items() if size) or "nothing"
 
 
 def _share(plan: LayoutPlan) -> float:

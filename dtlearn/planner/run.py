@@ -148,10 +148,10 @@ def run_faults(run: TrainingRun) -> list[str]:
             f"pp {axes.pp} x {axes.virtual_stages} chunks are {axes.pp * axes.virtual_stages} stages, and the model "
             f"has {model.layers} layers; take fewer stages"
         )
-    elif model.layers % (axes.pp * axes.virtual_stages) and axes.virtual_stages > 1:
+    elif axes.virtual_stages > 1 and min(n % (axes.pp * axes.virtual_stages) for n in (model.layers, model.layers + 2)):
         faults.append(
             f"{model.layers} layers do not divide by pp {axes.pp} x {axes.virtual_stages} chunks; "
-            f"pp x chunks must be one of {_divisors(model.layers, model.layers)}"
+            f"pp x chunks must divide {model.layers}, or {model.layers + 2} with embedding and head as one layer each"
         )
     elif model.layers % axes.pp and (model.layers + 2) % axes.pp:
         faults.append(

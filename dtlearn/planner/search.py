@@ -128,9 +128,10 @@ def _chunks(base: TrainingRun, axes: Axes, asked: Constraints) -> list[int]:
     if asked.virtual_stages:
         return [asked.virtual_stages]
     layers = base.model.layers
-    if axes.pp == 1 or layers % axes.pp or asked.schedule not in ("1f1b", "interleaved"):
+    stage = next((n // axes.pp for n in (layers, layers + 2) if n % axes.pp == 0), 1)
+    if axes.pp == 1 or asked.schedule not in ("1f1b", "interleaved"):
         return [1]
-    return [n for n in (1, 2, 3, 4, 6, 8) if layers // axes.pp % n == 0]
+    return [n for n in (1, 2, 3, 4, 6, 8) if stage % n == 0]
 
 
 def _nothing_divides(base: TrainingRun, asked: Constraints) -> str:

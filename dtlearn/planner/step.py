@@ -14,13 +14,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
-from dtlearn.memory.arithmetic.training_state import find_convention
 from dtlearn.pipeline_parallel.checking.simulate import StageTimes, simulate
 from dtlearn.pipeline_parallel.schedules.make import make_schedule
 
 from .flops import run_flops, utilisation
 from .layer_time import STREAM, head_seconds, layer_seconds
-from .network import collective_seconds, cp_in_node, dp_in_node, pp_seconds
+from .network import collective_seconds, cp_in_node, cp_size, dp_calls, dp_in_node, pp_seconds, pp_size
 from .run import TrainingRun
 
 LOADER = (
@@ -115,35 +114,26 @@ def _transfers(run: TrainingRun) -> float:
     """Activations to the next stage and gradients back, for each micro-batch and chunk, 1/tp of them by each rank."""
     if run.axes.pp == 1:
         return 0.0
-    size = 2 * run.microbatch * run.length / run.axes.cp * run.model.hidden / run.axes.tp
-    return 2 * run.num_microbatches * run.axes.virtual_stages * pp_seconds(run, size)
+    return 2 * run.num_microbatches * run.axes.virtual_stages * pp_seconds(run, pp_size(run))
 
 
 def _context_parallel(run: TrainingRun) -> tuple[float, float]:
     """Keys and values over cp, forward and backward, and their gradients; half of it behind attention."""
-    axes, model = run.axes, run.model
+    axes = run.axes
     if axes.cp == 1:
         return 0.0, 0.0
-    kv = model.hidden * (model.kv_heads or model.heads) / model.heads / axes.tp
-    size = 2 * 2 * run.microbatch * run.length * kv
-    one = collective_seconds(run, "all-gather", size, axes.cp, cp_in_node(run))
+    one = collective_seconds(run, "all-gather", cp_size(run), axes.cp, cp_in_node(run))
     seconds = 3 * one * run.layers_per_stage * run.num_microbatches
     return seconds, seconds / 2
 
 
 def _data_parallel(run: TrainingRun, computation: float) -> tuple[float, float]:
     """Whole and exposed. Stages 0 and 1 once a step, behind one backward pass; 2 and 3 in every micro-batch."""
-    axes, rule = run.axes, find_convention(run.precision)
+    axes = run.axes
     ranks, near = axes.dp * axes.cp, max(dp_in_node(run), cp_in_node(run))
-    parameters = run.rank_parameters
-    reduce_bytes = min(4, rule.gradient)
-    if run.zero_stage == 0:
-        seconds = collective_seconds(run, "all-reduce", reduce_bytes * parameters, ranks, near)
-    else:
-        gathers = 2 * run.num_microbatches if run.zero_stage == 3 else 1
-        reductions = run.num_microbatches if run.zero_stage >= 2 else 1  # whole gradients are kept nowhere
-        seconds = gathers * collective_seconds(run, "all-gather", 2 * parameters, ranks, near)
-        seconds += reductions * collective_seconds(run, "reduce-scatter", reduce_bytes * parameters, ranks, near)
+    seconds = sum(
+        call.times * collective_seconds(run, call.collective, call.size, ranks, near) for call in dp_calls(run)
+    )
     if not run.software.dp_hidden:
         return seconds, seconds
     # Room is one backward pass of a micro-batch. Several chunks would give more; published runs do not show it.

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from dtlearn.hybrid_parallel.layout import MeshLayout
-from dtlearn.planner import Axes
+from dtlearn.planner import Axes, bytes_by_axis
 from dtlearn.planner.network import (
     LATENCY,
     collective_seconds,
@@ -15,6 +15,8 @@ from dtlearn.planner.network import (
     ring_share,
     tp_in_node,
 )
+from dtlearn.tensor_parallel.arithmetic.sizes import BlockSizes
+from dtlearn.tensor_parallel.arithmetic.traffic import block_traffic, sent_elements
 
 
 def test_a_ring_sends_what_it_is_known_to_send():
@@ -56,3 +58,32 @@ def test_leaving_the_node_is_the_cliff(gpt3):
     assert collective_seconds(gpt3, "all-reduce", 1e9, 16, 8) > near
     assert collective_seconds(gpt3, "all-reduce", 1e9, 8, 1) > 8 * near
     assert pp_seconds(replace(gpt3, axes=Axes(1, 8, 8)), 1e9) < pp_seconds(gpt3, 1e9)
+
+
+@pytest.mark.parametrize(
+    ("recompute", "fused", "name"),
+    [("none", True, "none"), ("full", True, "up to the last need"), ("full", False, "full")],
+)
+@pytest.mark.parametrize("sequence_parallel", [False, True])
+def test_bytes_of_tp_are_those_that_are_recorded(gpt3, recompute, fused, name, sequence_parallel):
+    """The tensor-parallel chapter's arithmetic, whose tests hold it to the record of real runs."""
+    run = replace(gpt3, recompute=recompute, sequence_parallel=sequence_parallel, fused_attention=fused)
+    model = run.model
+    sizes = BlockSizes(1, 2048, model.hidden, model.heads)
+    block = block_traffic(sizes, 8, sequence_parallel=sequence_parallel, recompute=name)
+    assert bytes_by_axis(run)["tp"] == pytest.approx(12 * 64 * 2 * sent_elements(block))
+
+
+@pytest.mark.parametrize(("stage", "each"), [(0, 8), (1, 6), (2, 6), (3, 8)])
+def test_bytes_of_dp_for_each_parameter(gpt3, stage, each):
+    """Gathers in bf16, reductions in fp32: 8, 6, 6 and 8 bytes for each parameter, times (d-1)/d."""
+    run = replace(gpt3, axes=Axes(8, 1, 8), batch=8, zero_stage=stage)
+    assert bytes_by_axis(run)["dp"] == pytest.approx(each * run.rank_parameters * 7 / 8)
+    many = bytes_by_axis(replace(run, batch=32))["dp"]
+    assert many == pytest.approx({0: 1, 1: 1, 2: (2 + 4 * 4) / 6, 3: 4}[stage] * each * run.rank_parameters * 7 / 8)
+
+
+def test_bytes_of_pp_are_activations_forth_and_back(gpt3):
+    assert bytes_by_axis(gpt3)["pp"] == 2 * 64 * 2 * 2048 * 12288 / 8
+    assert bytes_by_axis(replace(gpt3, axes=Axes(8, 1, 8)))["pp"] == 0
+    assert bytes_by_axis(replace(gpt3, axes=Axes(8, 4, 1, 2)))["cp"] > 0

@@ -33,6 +33,16 @@ def test_llama_3s_tensor_parallelism_is_found():
     assert plans[0].run.axes.pp in (8, 16, 32)
 
 
+def test_llama_3s_layouts_on_16384_gpus_are_found():
+    """2407.21783, table 4: tp 8 x pp 16 x dp 128 at 41 % MFU; cp 16 and tp 8 for sequences of 131,072 tokens."""
+    model, cluster = find_model("llama-3-405b"), parse_cluster("16384xH100")
+    first = search_layouts(model, cluster, 2048)[0]
+    assert (first.run.axes.tp, first.run.axes.pp, first.run.axes.dp) == (8, 16, 128)
+    assert first.step.mfu == pytest.approx(0.41, abs=0.03)
+    long = search_layouts(model, cluster, 128, 131072)[0]
+    assert (long.run.axes.tp, long.run.axes.cp) == (8, 16)
+
+
 def test_constraints_are_kept():
     asked = Constraints(tp=2, pp=4, microbatch=2, zero_stage=1, recompute="full")
     plans = search_layouts(find_model("mpt-7b"), parse_cluster("32xA100"), 64, constraints=asked)

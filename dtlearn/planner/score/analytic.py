@@ -12,6 +12,7 @@ from dataclasses import replace
 from dtlearn.memory.arithmetic.activations import ActivationSizes
 from dtlearn.memory.arithmetic.published import zero_bytes
 from dtlearn.pipeline_parallel.checking.simulate import StageTimes, simulate
+from dtlearn.pipeline_parallel.schedules.from_torch import torch_schedule
 from dtlearn.pipeline_parallel.schedules.make import make_schedule
 
 from ..flops import eq3, palm_flops_per_token
@@ -73,7 +74,10 @@ def state_bytes(reader: Reader) -> float:
 
 def _deepspeed_estimate(reader: Reader, params: float, largest: float) -> float:
     """DeepSpeed's `estimate_zero2_...` and `estimate_zero3_model_states_mem_needs`: what is not offloaded, on a GPU."""
-    ranks = (reader.number("gpus") or 1) * (reader.number("nodes") or 1)
+    nodes = reader.number("nodes") or 1
+    ranks = (reader.number("gpus") or 1) * nodes
+    if "cpu" in reader.entry.unit.lower():
+        return _deepspeed_host(reader, params, largest, nodes)
     if _stage(reader) == 2 and reader.number("zero_stage") is not None:
         return 2 * params if reader.says("offload", "optimizer=cpu") else 4 * params + 16 * params / ranks
     if reader.says("param=cpu", "params=cpu"):
@@ -85,6 +89,17 @@ def _deepspeed_estimate(reader: Reader, params: float, largest: float) -> float:
     if reader.says("case3", "offload_optim") or _truth(reader, "offload_optimizer"):
         return 4 * largest + 2 * params / ranks
     return 4 * largest + 18 * params / ranks
+
+
+def _deepspeed_host(reader: Reader, params: float, largest: float, nodes: float) -> float:
+    """The same functions, a node's memory: half as much again for buffers; loading takes 4 bytes for each GPU."""
+    gpus = reader.number("gpus") or 1
+    if _stage(reader) == 2:
+        return 1.5 * params * (max(4 * gpus * nodes, 16) if reader.says("optimizer=cpu", "offload") else 4 * gpus)
+    kept = 18 / nodes if reader.says("param=cpu", "params=cpu") else 16 / nodes if reader.says("optimizer=cpu") else 0.0
+    if reader.says("zero_init=1") or _truth(reader, "zero_init"):
+        return 1.5 * (params * kept if kept else 4 * largest * gpus)
+    return 1.5 * params * max(4 * gpus, kept)
 
 
 def bytes_per_parameter(reader: Reader) -> float:
@@ -193,7 +208,10 @@ def schedule_of(reader: Reader) -> str:
     """The schedule that an entry names."""
     text = (str(reader.entry.inputs.get("schedule", "")) + " " + reader.entry.words).lower().replace("-", "_")
     kinds = ("zb_h1", "zb_h2", "zbv", "v_half", "v_min", "interleaved", "gpipe", "1f1b", "naive")
-    found = next((kind for kind in kinds if kind in text or kind.replace("_", "") in text.replace("_", "")), None)
+    torchs = ("LoopedBFS", "InterleavedZeroBubble", "DualPipeV")
+    plain = text.replace("_", "")
+    found = next((name for name in torchs if name.lower() in plain), None)
+    found = found or next((kind for kind in kinds if kind.replace("_", "") in plain), None)
     return found or str(reader.assume("schedule", "1f1b"))
 
 
@@ -202,13 +220,15 @@ def simulated(what: str) -> AnalyticTarget:
 
     def measure(reader: Reader) -> float:
         name, p, m = schedule_of(reader), int(reader.need("pp")), int(reader.need("microbatches"))
-        chunks = (
-            int(reader.number("virtual_stages") or 2) if name in ("interleaved", "zbv", "v_half", "v_min") else None
-        )
+        several = name in ("interleaved", "zbv", "v_half", "v_min") or name[0].isupper()
+        chunks = int(reader.number("virtual_stages") or 2) if several else None
         if max(p, m) > 256:
             raise CannotPredict(f"{p} stages and {m} micro-batches are more than the simulator is asked for")
-        timeline = simulate(make_schedule(name, p, m, chunks), StageTimes.equal_parts(chunks or 1))
-        return max(timeline.idle) if what == "idle" else max(timeline.peak_live)
+        make = torch_schedule if name[0].isupper() else make_schedule
+        timeline = simulate(make(name, p, m, chunks), StageTimes.equal_parts(chunks or 1))
+        # ZB-H2 has no flush: its paper counts what is idle between a rank's first and last action (2401.10241).
+        idle = timeline.idle_between if name == "zb_h2" else timeline.idle
+        return max(idle) if what == "idle" else max(timeline.peak_live)
 
     return measure
 

@@ -47,7 +47,14 @@ def test_deepspeeds_estimators():
 
 @pytest.mark.parametrize(
     ("name", "chunks", "idle", "peak"),
-    [("zb_units_GPipe", 1, 9, 8), ("zb_units_1F1B", 1, 9, 4), ("interleaved", 2, 4.5, 11), ("zb_units_ZBV", 2, 1.5, 8)],
+    [
+        ("zb_units_GPipe", 1, 9, 8),
+        ("zb_units_1F1B", 1, 9, 4),
+        ("ZB-H2", 1, 0, 7),
+        ("LoopedBFS", 2, 4.5, 16),
+        ("interleaved", 2, 4.5, 11),
+        ("zb_units_ZBV", 2, 1.5, 8),
+    ],
 )
 def test_schedules_by_name(name, chunks, idle, peak):
     """p 4, m 8, F = B = W."""
