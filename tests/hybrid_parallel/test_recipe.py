@@ -163,6 +163,36 @@ def test_seeds_that_are_equal_over_dp_are_found():
     assert (0, 4) in found
 
 
+def noting(stage, works):
+    """`backward_weights` of a stage, that first notes how many products waited for it."""
+    own = stage.backward_weights
+
+    def backward_weights(microbatch):
+        works.append(len(stage.live[microbatch].work))
+        own(microbatch)
+
+    return backward_weights
+
+
+def waiting():
+    """By `zero`: how many products waited for each W of a step."""
+    found = {}
+    for zero in (0, 2, 3):
+        model, works = make(LAYOUTS["tp2 pp2"], schedule="zb_h1", zero=zero), []
+        for stage in model.runner._stages.values():
+            stage.backward_weights = noting(stage, works)
+        model.step(*next(batches(1)))
+        found[zero] = works
+    return found
+
+
+def test_weights_of_divided_layers_wait_for_w_unless_zero_reduces_in_backward():
+    """Two blocks of six products, the head's in the last stage, and 2 micro-batches. Stages 2 and 3 hook gradients."""
+    for rank, found in enumerate(run_ranks(waiting, 4, device="cpu")):
+        products = 12 if rank < 2 else 13
+        assert found == {0: [products] * 2, 2: [0, 0], 3: [0, 0]}
+
+
 def refusals():
     def message(**options):
         layout = MeshLayout(**{axis: options.pop(axis) for axis in ("tp", "pp", "dp", "cp", "ep") if axis in options})

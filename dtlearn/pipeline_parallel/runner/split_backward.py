@@ -56,16 +56,24 @@ def weight_work(work: WeightWork) -> bool:
 def defer_linear_weights(module: nn.Module) -> None:
     """From now on the linear layers of a module leave the gradients of their weights for W, where there is one.
 
-    Without an I they are as before. Layers with a `forward` of their own are left alone; and `can_wait` says which
-    weights get their gradients with I all the same.
+    Without an I they are as before. Layers with a `forward` of their own are left alone, unless they have a `product`,
+    `F.linear`, which is replaced, as divided layers have; and `can_wait` says which weights get their gradients with I
+    all the same.
     """
     for layer in module.modules():
-        if isinstance(layer, nn.Linear) and type(layer).forward is nn.Linear.forward and "forward" not in vars(layer):
+        if getattr(layer, "product", None) is F.linear:
+            layer.product = split_linear  # type: ignore[assignment]
+        elif isinstance(layer, nn.Linear) and type(layer).forward is nn.Linear.forward and "forward" not in vars(layer):
             layer.forward = partial(_forward, layer)  # type: ignore[method-assign]
 
 
 def _forward(layer: nn.Linear, x: torch.Tensor) -> torch.Tensor:
-    y: torch.Tensor = SplitLinear.apply(x, layer.weight, layer.bias)
+    return split_linear(x, layer.weight, layer.bias)
+
+
+def split_linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+    """`F.linear`, whose backward pass has two parts: x (..., K), weight (N, K), bias (N,) or None, to (..., N)."""
+    y: torch.Tensor = SplitLinear.apply(x, weight, bias)
     return y
 
 
