@@ -2,8 +2,9 @@
 
 Sources. Peaks (dense), memory and its bandwidth, links: NVIDIA's data sheets of V100, A100, H100, H200 and B200; PaLM,
 2204.02311, appendix B (TPU v4); Patterson et al., 2104.10350, table 4 (TPU v3). The matmul ceilings of A100, H100 and
-B200 are measured: Bekman, "Machine Learning Engineering", compute/accelerator. Those of the other chips are assumed to
-be 85 % of the peak. Fused attention: 2307.08691, section 4 (A100), and 2407.08608, abstract (35 % on Hopper).
+B200 are measured: Bekman, "Machine Learning Engineering", compute/accelerator; V100: 83 of 112 TFLOP/s, Markidis et
+al., 1803.04014. Those of the other chips are assumed. Fused attention: 2307.08691, section 4 (A100), and 2407.08608,
+abstract (35 % on Hopper).
 """
 
 from __future__ import annotations
@@ -47,8 +48,8 @@ ACCELERATORS = {
     chip.name: chip
     for chip in (
         Accelerator("P100", 21.2e12, 0.85, 0.4, 16 * GIB, 0.73e12, 16e9, 12.5e9),
-        Accelerator("V100-16GB", 125e12, 0.85, 0.4, 16 * GIB, 0.9e12, 150e9, 12.5e9),
-        Accelerator("V100-32GB", 125e12, 0.85, 0.4, 32 * GIB, 0.9e12, 150e9, 12.5e9),
+        Accelerator("V100-16GB", 125e12, 83 / 112, 0.4, 16 * GIB, 0.9e12, 150e9, 12.5e9),
+        Accelerator("V100-32GB", 125e12, 83 / 112, 0.4, 32 * GIB, 0.9e12, 150e9, 12.5e9),
         Accelerator("A100-40GB", 312e12, 271.2 / 312, 0.55, 40 * GIB, 1.555e12, 300e9, 25e9),
         Accelerator("A100-80GB", 312e12, 271.2 / 312, 0.55, 80 * GIB, 2.0e12, 300e9, 25e9),
         Accelerator("A800-80GB", 312e12, 271.2 / 312, 0.55, 80 * GIB, 2.0e12, 200e9, 25e9),

@@ -14,7 +14,7 @@ from .run import Axes, RecomputeWay, Software, TrainingRun, run_faults
 from .step import StepTime, planned_step
 
 MICROBATCHES = (1, 2, 4, 8)
-UNFUSED = ("V100", "P100")  # chips that FlashAttention does not support
+UNFUSED = ("V100", "P100", "TPUv3")  # chips of before FlashAttention, which it does not support
 LONG = 16384  # tokens from which context parallelism is tried
 
 

@@ -1,5 +1,8 @@
 """Seconds of collectives, and where groups lie."""
 
+import json
+import subprocess
+import sys
 from dataclasses import replace
 
 import pytest
@@ -10,9 +13,11 @@ from dtlearn.planner.network import (
     LATENCY,
     collective_seconds,
     cp_in_node,
+    dp_calls,
     dp_in_node,
     pp_seconds,
     ring_share,
+    tp_calls,
     tp_in_node,
 )
 from dtlearn.tensor_parallel.arithmetic.sizes import BlockSizes
@@ -87,3 +92,43 @@ def test_bytes_of_pp_are_activations_forth_and_back(gpt3):
     assert bytes_by_axis(gpt3)["pp"] == 2 * 64 * 2 * 2048 * 12288 / 8
     assert bytes_by_axis(replace(gpt3, axes=Axes(8, 1, 8)))["pp"] == 0
     assert bytes_by_axis(replace(gpt3, axes=Axes(8, 4, 1, 2)))["cp"] > 0
+
+
+TORCH_AT_1024_RANKS = """
+import json
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor.debug import CommDebugMode
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+from torch.testing._internal.distributed.fake_pg import FakeStore
+
+dist.init_process_group("fake", rank=0, world_size=1024, store=FakeStore())
+mesh = init_device_mesh("cpu", (128, 8), mesh_dim_names=("dp", "tp"))
+half = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.GELU(), torch.nn.Linear(256, 64))
+parallelize_module(half, mesh["tp"], {"0": ColwiseParallel(), "2": RowwiseParallel()})
+layers = torch.nn.Sequential(*[torch.nn.Linear(64, 64) for _ in range(3)])
+for module in (*layers, layers):
+    fully_shard(module, mesh=mesh["dp"])
+counts = []
+for model in (half, layers):
+    with CommDebugMode() as comm:
+        model(torch.randn(4, 64, requires_grad=True)).sum().backward()
+    counts.append({str(name).split(".")[-1]: number for name, number in comm.get_comm_counts().items()})
+print(json.dumps(counts))
+"""
+
+
+def test_collectives_are_those_of_torch_at_1024_ranks(gpt3):
+    """torch's own fake process group: half a block under tensor parallelism, three units under `fully_shard`."""
+    command = [sys.executable, "-W", "ignore", "-c", TORCH_AT_1024_RANKS]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=100)
+    tensor, sharded = json.loads(done.stdout.splitlines()[-1])
+    assert tensor == {"all_reduce": tp_calls(gpt3).times / 2}
+    calls = dp_calls(replace(gpt3, axes=Axes(8, 1, 8), batch=8, zero_stage=3))
+    times = {call.collective: call.times for call in calls}
+    assert sharded == {
+        "_allgather_base_": 3 * times["all-gather"],
+        "_reduce_scatter_base_": 3 * times["reduce-scatter"],
+    }

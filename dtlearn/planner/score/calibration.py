@@ -12,6 +12,9 @@ from typing import NamedTuple
 from ..run import Software
 from .entries import PublishedNumber
 
+# On V100, where a group has no row: what the three systems of 2021 and 2022 below have in the mean.
+OLD_CHIPS = ("v100", "p100")
+OLD_EFFICIENCY = 0.66
 EARLY = Software(tp_hidden=0.0, dp_hidden=False)  # Megatron-LM of 2021, 2104.04473
 
 
@@ -72,5 +75,6 @@ def software_for(entry: PublishedNumber, low_precision: bool = False) -> Softwar
     variants += ["compile"] * ("compile" in entry.words)
     known = next((GROUPS[f"{entry.group}/{name}"] for name in variants if f"{entry.group}/{name}" in GROUPS), None)
     known = known or GROUPS.get(entry.group)
-    software = known.software if known else Software()
+    old = any(chip in str(entry.inputs.get("device", "")).lower() for chip in OLD_CHIPS)
+    software = known.software if known else replace(EARLY, efficiency=OLD_EFFICIENCY) if old else Software()
     return replace(software, low_precision=low_precision)

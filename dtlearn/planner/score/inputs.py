@@ -13,6 +13,7 @@ from ..hardware import Accelerator, Cluster, find_accelerator
 from ..memory import planned_memory
 from ..models import MORE_MODELS, find_model, model_of_count
 from ..run import Axes, RecomputeWay, TrainingRun
+from ..search import UNFUSED
 from ..step import planned_step
 from .calibration import software_for
 from .entries import CannotPredict, PublishedNumber
@@ -209,6 +210,8 @@ def _is_early(reader: Reader) -> bool:
 
 
 def _fused(reader: Reader, chip: Accelerator, model: ModelSizes) -> bool:
+    if chip.name.startswith(UNFUSED):
+        return False
     if chip.name.startswith(("H", "B200")) or model.kind.fused_attention:
         return True
     return not (

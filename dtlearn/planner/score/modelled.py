@@ -15,7 +15,6 @@ from ..layer_time import layer_seconds
 from ..memory import planned_memory
 from ..run import TrainingRun
 from ..step import planned_step
-from .entries import CannotPredict
 from .inputs import Reader, read_run
 
 # PaLM, 2204.02311, section 4.1: 238.3 thousand tokens/s on 6,144 TPU v4; its table 3 follows by definition. The row is
@@ -119,6 +118,12 @@ def tokens_per_s_per_gpu(reader: Reader) -> float:
     return tokens_per_s(reader) / run_of(reader).cluster.size
 
 
+def sequences_per_s(reader: Reader) -> float:
+    """Sequences of all GPUs."""
+    run = run_of(reader)
+    return run.batch / (reader.number("iteration_time_s") or planned_step(run).total)
+
+
 def training_days(reader: Reader) -> float:
     """8 T P / (n X), 2104.04473, equation 4, where X is known; else tokens by predicted tokens per second."""
     match = re.search(r"(\d+(?:\.\d+)?) ?([bt]) ?tokens", reader.entry.unit.lower())
@@ -162,11 +167,6 @@ def peak_memory(reader: Reader) -> float:
     return planned_memory(run_of(reader)).total
 
 
-def no_measurement(reader: Reader) -> float:
-    """For what only a measurement could say."""
-    raise CannotPredict(f"the planner has no model of {reader.entry.target}")
-
-
 MODELLED: dict[str, Callable[[Reader], float]] = {
     "throughput.iteration_time": iteration_time,
     "throughput.per_gpu": per_gpu,
@@ -176,6 +176,7 @@ MODELLED: dict[str, Callable[[Reader], float]] = {
     "throughput.hfu": hfu,
     "throughput.tokens_per_s": tokens_per_s,
     "throughput.tokens_per_s_per_gpu": tokens_per_s_per_gpu,
+    "throughput.sequences_per_s": sequences_per_s,
     "throughput.training_days": training_days,
     "throughput.gpu_hours": gpu_hours,
     "throughput.ratio": gain,

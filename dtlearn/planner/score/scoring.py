@@ -13,6 +13,23 @@ from .entries import CannotPredict, PublishedNumber
 from .inputs import Reader
 from .modelled import MODELLED
 
+SAME = {  # targets by other names
+    "throughput.step_time": "throughput.iteration_time",
+    "time.step": "throughput.iteration_time",
+    "time.iteration": "throughput.iteration_time",
+    "throughput.tflops_per_gpu": "throughput.per_gpu",
+    "throughput.tflops": "throughput.per_gpu",
+    "throughput.aggregate_pflops": "throughput.aggregate",
+    "throughput.samples_per_s": "throughput.sequences_per_s",
+    "throughput.train_days": "throughput.training_days",
+    "memory.peak": "memory.peak_per_device",
+    "memory.total_per_device": "memory.peak_per_device",
+    "memory.activations_per_layer": "memory.activation_per_layer",
+    "memory.state_per_device": "memory.model_states_per_device",
+    "pipeline.bubble": "pipeline.bubble_over_ideal",
+    "flops.train": "flops.total",
+    "params.total": "params.count",
+}
 FORMULA = "formula"  # a kind: strings, for documentation; they are not judged
 
 
@@ -40,7 +57,7 @@ class JudgedNumber:
 
 def predict(entry: PublishedNumber) -> JudgedNumber:
     """What the planner says of an entry. It never raises: what it cannot say has a reason."""
-    answer = (FORMULAS | MODELLED).get(entry.target)
+    answer = (FORMULAS | MODELLED).get(SAME.get(entry.target, entry.target))
     if entry.kind == FORMULA:
         return JudgedNumber(entry, None, "a formula, which is documentation")
     if answer is None:

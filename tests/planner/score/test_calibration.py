@@ -52,3 +52,12 @@ def test_uncalibrated_the_planner_is_still_a_planner(monkeypatch):
     ratios = sorted(abs(row.predicted / row.entry.expected - 1) for row in rows if row.predicted)
     assert len(ratios) > 20
     assert ratios[len(ratios) // 2] < 0.35
+
+
+def test_old_chips_have_the_systems_of_their_years():
+    """ZeRO, 1910.02054, section 10: 38 TFLOP/s on each of 400 V100 with 100 billion parameters; nothing is fitted."""
+    inputs = {
+        "params": 100e9, "layers": 125, "hidden": 8192, "heads": 64, "mp": 16, "gpus": 400, "microbatch": 32,
+        "seq": 1024, "zero_stage": 2, "device": "V100-32GB",
+    }  # fmt: skip
+    assert predict(PublishedNumber("", "throughput.per_gpu", inputs=inputs)).predicted == pytest.approx(38, rel=0.15)

@@ -88,3 +88,11 @@ def test_nothing_in_a_file_stops_the_score():
         target = dice.choice([entry.target, dice.choice(entries).target])
         row = predict(replace(entry, inputs=inputs, target=target))
         assert (row.predicted is None) == bool(row.reason)
+
+
+def test_targets_have_other_names_too():
+    inputs = {"params": 7e9, "gpus": 8, "global_batch": 64, "device": "A100"}
+    seconds = predict(PublishedNumber("x", "throughput.step_time", inputs=inputs)).predicted
+    assert seconds == predict(PublishedNumber("x", "throughput.iteration_time", inputs=inputs)).predicted
+    per_second = predict(PublishedNumber("x", "throughput.samples_per_s", inputs=inputs)).predicted
+    assert per_second == pytest.approx(64 / seconds)
