@@ -16,7 +16,7 @@ from dtlearn.memory.arithmetic.training_state import find_convention
 
 from .run import TrainingRun
 
-GroupOperation = Literal["all-reduce", "all-gather", "reduce-scatter", "all-to-all"]
+GroupOperation = Literal["all-reduce", "all-gather", "reduce-scatter"]
 LATENCY = {"link": 3e-6, "net": 10e-6}  # seconds a message: NCCL inside a node and over InfiniBand, order of magnitude
 TREE = 32  # ranks from which NCCL's trees pass 2 log2(n) messages instead of a ring's 2(n-1)
 

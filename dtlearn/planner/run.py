@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal, get_args
 
-from dtlearn.memory.arithmetic.fits import Recomputation
 from dtlearn.memory.arithmetic.published import ModelSizes
 
 from .hardware import Cluster
@@ -164,31 +163,26 @@ def run_faults(run: TrainingRun) -> list[str]:
         faults.append(f"{run.length} tokens do not divide by cp {axes.cp}")
     if run.batch % (axes.dp * run.microbatch):
         unit = axes.dp * run.microbatch
+        near = " or ".join(str(n * unit) for n in (run.batch // unit, run.batch // unit + 1) if n)
         faults.append(
-            f"a batch of {run.batch} is no multiple of dp {axes.dp} x micro-batch {run.microbatch} = {unit}; take "
-            f"{max(unit, run.batch // unit * unit)} or {(run.batch // unit + 1) * unit}"
+            f"a batch of {run.batch} is no multiple of dp {axes.dp} x micro-batch {run.microbatch} = {unit}; "
+            f"take {near}"
         )
     elif run.num_microbatches < axes.pp:
         faults.append(
             f"a batch of {run.batch} gives {run.num_microbatches} micro-batches to each pipeline of {axes.pp} stages, "
             f"which would stand idle; take a batch of {axes.pp * axes.dp * run.microbatch} or more, or fewer stages"
         )
+    elif axes.virtual_stages > 1 and run.num_microbatches % axes.pp:
+        faults.append(
+            f"interleaving takes micro-batches in groups of pp {axes.pp}, and {run.num_microbatches} is no multiple; "
+            f"take a batch of {-(-run.num_microbatches // axes.pp) * axes.pp * axes.dp * run.microbatch}, or one chunk"
+        )
     if run.recompute not in get_args(RecomputeWay):
         faults.append(f"recompute must be one of {', '.join(get_args(RecomputeWay))}; got {run.recompute!r}")
     if run.zero_stage not in (0, 1, 2, 3):
         faults.append(f"ZeRO has stages 0 to 3; got {run.zero_stage}")
     return faults
-
-
-def with_dp(run: TrainingRun) -> TrainingRun:
-    """The run with as many data-parallel ranks as the rest of its axes leaves."""
-    others = run.axes.world // run.axes.dp
-    return replace(run, axes=replace(run.axes, dp=max(1, run.cluster.size // others)))
-
-
-def paper_recompute(name: RecomputeWay) -> Recomputation:
-    """The name of `dtlearn.memory` that keeps as much of attention."""
-    return "selective" if name == "ops" else name
 
 
 def _divisors(number: int, most: int) -> list[int]:

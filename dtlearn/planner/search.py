@@ -141,7 +141,8 @@ def _nothing_divides(base: TrainingRun, asked: Constraints) -> str:
     run = replace(
         base, axes=Axes(tp, pp, dp, cp, virtual_stages=asked.virtual_stages or 1), microbatch=asked.microbatch or 1
     )
-    faults = run_faults(run)
+    named = any((asked.tp, asked.pp, asked.dp, asked.cp, asked.microbatch, asked.virtual_stages)) or base.batch < 1
+    faults = run_faults(run) if named else []
     return "; ".join(faults) or (
         f"no layout of {base.cluster.size} ranks takes a batch of {base.batch}: dp x micro-batch must divide it, and "
         "each pipeline needs as many micro-batches as stages"
@@ -164,7 +165,7 @@ def _remedies(base: TrainingRun, asked: Constraints, memory: PlannedMemory) -> l
         return any(planned_memory(candidate).fits for candidate in _candidates(run, constraints))
 
     helps = []
-    for factor in (2, 4, 8, 16, 32):
+    for factor in (2, 4, 8, 16, 32, 64, 128, 256, 512, 1024):
         cluster = replace(base.cluster, size=base.cluster.size * factor)
         free = replace(asked, dp=0)
         if fits(replace(base, cluster=cluster, batch=base.batch * factor), free):

@@ -5,7 +5,6 @@ from dataclasses import replace
 import pytest
 
 from dtlearn.planner import Axes, check_run, run_faults
-from dtlearn.planner.run import with_dp
 
 
 def test_a_run_that_divides_has_no_faults(gpt3):
@@ -26,6 +25,8 @@ def test_a_run_that_divides_has_no_faults(gpt3):
             {"axes": Axes(8, 4, 2), "batch": 65},
             "a batch of 65 is no multiple of dp 2 x micro-batch 1 = 2; take 64 or 66",
         ),
+        ({"axes": Axes(8, 8, 1, virtual_stages=3), "batch": 60}, "groups of pp 8, and 60 is no multiple.*batch of 64"),
+        ({"axes": Axes(8, 1, 8), "batch": 7}, "dp 8 x micro-batch 1 = 8; take 8$"),
         ({"batch": 4}, "4 micro-batches to each pipeline of 8 stages.*take a batch of 8 or more"),
         ({"axes": Axes(8, 1, 1, 8), "length": 2047}, "2047 tokens do not divide by cp 8"),
         ({"recompute": "some"}, "recompute must be one of none, selective, ops, full; got 'some'"),
@@ -42,10 +43,6 @@ def test_blooms_seventy_layers_lie_on_twelve_stages_with_their_ends(gpt3):
     bloom = replace(gpt3, model=replace(gpt3.model, layers=70), axes=Axes(4, 12, 1))
     assert not [fault for fault in run_faults(bloom) if "layers" in fault]
     assert bloom.layers_per_stage == pytest.approx(70 / 12)
-
-
-def test_dp_fills_the_cluster(gpt3):
-    assert with_dp(replace(gpt3, axes=Axes(8, 2, 1))).axes == Axes(8, 2, 4)
 
 
 def test_parameters_of_all_ranks_are_the_model(gpt3):

@@ -76,6 +76,16 @@ def test_what_does_not_divide_is_said():
         search_layouts(find_model("gpt-3"), cluster, 4, constraints=Constraints(tp=8, pp=8))
 
 
+def test_a_batch_that_no_layout_takes_is_said():
+    with pytest.raises(ValueError, match="no layout of 64 ranks takes a batch of 7"):
+        search_layouts(find_model("gpt-3"), parse_cluster("64xA100"), 7)
+
+
+def test_one_gpu_is_told_how_many_it_takes():
+    with pytest.raises(ValueError, match=r"needs 3052.* What would help: 64 ranks"):
+        search_layouts(find_model("gpt-3"), parse_cluster("1xA100"), 1)
+
+
 def test_long_sequences_get_context_parallelism():
     plans = search_layouts(find_model("llama-3-8b"), parse_cluster("64xH100"), 8, 131072)
     assert plans[0].run.axes.cp > 1

@@ -101,12 +101,14 @@ class Reader:
         )
         peak = self.number("peak_tflops")
         flops = self.number("peak_flops") or (peak * 1e12 if peak else None)
-        if named:
-            chip = find_accelerator(named)
-        elif flops:
-            chip = find_accelerator(_by_peak(flops))
-        else:
-            chip = find_accelerator(self.assume("device", _usual_chip(self.entry)))
+        try:
+            chip = find_accelerator(
+                named or (_by_peak(flops) if flops else self.assume("device", _usual_chip(self.entry)))
+            )
+        except ValueError:
+            if not flops:
+                raise
+            chip = find_accelerator(self.assume("device, with the peak that is given,", _by_peak(flops)))
         return replace(chip, peak=flops, ceiling=chip.ceiling * chip.peak / flops) if flops else chip
 
     def model(self) -> ModelSizes:

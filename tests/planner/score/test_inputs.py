@@ -53,6 +53,12 @@ def test_a_peak_names_a_chip_and_replaces_its_own():
     assert run_of(params=7e9, gpus=8, device="V100")[0].cluster.chip.name == "V100-32GB"
 
 
+def test_an_unknown_chip_with_a_peak_is_the_nearest_one_with_that_peak():
+    run, assumed = run_of(params=7e9, gpus=8, device="Abacus", peak_tflops=400)
+    assert run.cluster.chip.peak == 400e12
+    assert any("A100" in text for text in assumed)
+
+
 def test_heads_divide_the_hidden_size():
     assert usual_heads(12288) == 96
     assert all(hidden % usual_heads(hidden) == 0 for hidden in (14400, 13824, 1600, 2304, 7, 4257))
