@@ -67,7 +67,8 @@ class HybridGPT:
     Args:
         config: of the whole model.
         layout: of the mesh.
-        schedule: a name that `make_schedule` knows; of a pipeline of one rank any one will do.
+        schedule: a name that `make_schedule` knows; of a pipeline of one rank any one will do. Where it splits the
+            backward pass, products of weights wait for W; with ZeRO 2 and 3, which reduce in backward, none does.
         num_microbatches: m, of each pipeline.
         chunks: stages on each rank, for schedules that take several.
         boundaries: of the stages; None: `even_boundaries`.

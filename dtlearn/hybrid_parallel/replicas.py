@@ -20,7 +20,7 @@ from torch import nn
 
 from dtlearn.pipeline_parallel.runner.gradients import average_over_replicas
 from dtlearn.sharing.shards import rank_and_size
-from dtlearn.tensor_parallel import reduce_sequence_parallel_gradients
+from dtlearn.tensor_parallel import reduce_sequence_parallel_gradients, reduce_sequence_parallel_pieces
 from dtlearn.tensor_parallel.gpt import ParallelBlock
 from dtlearn.tensor_parallel.layers.parameters import split_dims
 from dtlearn.zero import (
@@ -104,8 +104,10 @@ class TrainedStage:
     def reduce_gradients(self) -> None:
         """After the last backward pass: sums along tp where they are partial, then means over the replicas."""
         if rank_and_size(self.tp)[1] > 1:
-            pieces = self.pieces if self.zero == 2 else None
-            reduce_sequence_parallel_gradients(self.module, pieces=pieces, group=self.tp)
+            if self.zero == 2:
+                reduce_sequence_parallel_pieces(self.module, self.pieces, group=self.tp)
+            else:
+                reduce_sequence_parallel_gradients(self.module, group=self.tp)
         if self.zero == 0 and rank_and_size(self.dp)[1] > 1:
             average_over_replicas([self.module], group=self.dp)
         elif isinstance(self.optimizer, ZeroRedundancyOptimizer):

@@ -77,7 +77,7 @@ def _note_backward(parameter: torch.Tensor) -> None:
     state.partial_at, state.summed = parameter._version, None
 
 
-def note_sum(parameter: torch.Tensor) -> None:
+def note_sum(parameter: nn.Parameter) -> None:
     """Say that its gradient has been summed over the ranks."""
     assert parameter.grad is not None
     state = state_of(parameter)
@@ -89,7 +89,7 @@ def note_load(parameter: torch.Tensor) -> None:
     state_of(parameter).partial_at = None
 
 
-def is_summed(parameter: torch.Tensor) -> bool:
+def is_summed(parameter: nn.Parameter) -> bool:
     """Whether its gradient has been summed, and is as it was then."""
     summed, gradient = state_of(parameter).summed, parameter.grad
     if summed is None or gradient is None:

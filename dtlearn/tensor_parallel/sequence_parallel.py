@@ -26,7 +26,6 @@ would notice.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -97,7 +96,6 @@ def sequence_parallel_parameters(module: nn.Module) -> dict[str, nn.Parameter]:
 def reduce_sequence_parallel_gradients(
     module: nn.Module,
     *,
-    pieces: Mapping[str, torch.Tensor] | None = None,
     group: dist.ProcessGroup | None = None,
 ) -> None:
     """Sum the gradients of all marked parameters over the group, in place: from partial sums to gradients.
@@ -111,15 +109,10 @@ def reduce_sequence_parallel_gradients(
 
     Args:
         module: the model. All ranks of the group call it, with gradients of the same parameters.
-        pieces: by name, what has the gradients where they lie in shards of replicas (ZeRO 2): of each parameter the
-            same elements on all ranks of the group. None: the parameters have them.
         group: tensor-parallel ranks; None: all ranks.
     """
-    by_dtype: dict[torch.dtype, list[torch.Tensor]] = defaultdict(list)
-    for name, marked in sequence_parallel_parameters(module).items():
-        parameter = marked if pieces is None else pieces[name]
-        if pieces is not None:
-            note_load(marked)  # its own gradient is gone: it is no partial sum any more
+    by_dtype: dict[torch.dtype, list[nn.Parameter]] = defaultdict(list)
+    for parameter in sequence_parallel_parameters(module).values():
         # None: frozen or unused, and so on every rank.
         if parameter.grad is not None and not is_summed(parameter):
             by_dtype[parameter.grad.dtype].append(parameter)
@@ -132,6 +125,35 @@ def reduce_sequence_parallel_gradients(
         for parameter, gradient, summed in zip(parameters, gradients, sums, strict=True):
             gradient.copy_(summed.view_as(gradient))
             note_sum(parameter)
+
+
+@torch.no_grad()
+def reduce_sequence_parallel_pieces(
+    module: nn.Module, pieces: dict[str, torch.Tensor], *, group: dist.ProcessGroup | None = None
+) -> None:
+    """`reduce_sequence_parallel_gradients` where pieces of the parameters have the gradients, as replicas' in ZeRO 2.
+
+    **Communication** and **Memory**: as there, of the pieces.
+
+    Args:
+        module: the model, whose own gradients are gone.
+        pieces: by the names of its parameters; of each the same elements on all ranks of the group.
+        group: tensor-parallel ranks; None: all ranks.
+    """
+    marked = sequence_parallel_parameters(module)
+    for parameter in marked.values():
+        note_load(parameter)  # it has no partial sum any more
+    by_dtype: dict[torch.dtype, list[torch.Tensor]] = defaultdict(list)
+    for name in marked:
+        gradient = pieces[name].grad
+        if gradient is not None:
+            by_dtype[gradient.dtype].append(gradient)
+    for gradients in by_dtype.values():
+        together = torch.cat([gradient.flatten() for gradient in gradients])
+        dist.all_reduce(together, group=group)
+        sums = together.split([gradient.numel() for gradient in gradients])
+        for gradient, summed in zip(gradients, sums, strict=True):
+            gradient.copy_(summed.view_as(gradient))
 
 
 def require_reduced(module: nn.Module) -> None:

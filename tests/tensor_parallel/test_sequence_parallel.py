@@ -23,6 +23,7 @@ from dtlearn.tensor_parallel import (
     mark_sequence_parallel,
     norm_traffic,
     reduce_sequence_parallel_gradients,
+    reduce_sequence_parallel_pieces,
     sequence_parallel_parameters,
     table_bytes,
     tensor_parallel_manual_seed,
@@ -127,8 +128,7 @@ def sums_of_pieces():
     for name, parameter in model.named_parameters():
         pieces[name].grad, parameter.grad = parameter.grad.flatten()[1:3].clone(), None
     own = {name: piece.grad.clone() for name, piece in pieces.items()}
-    reduce_sequence_parallel_gradients(model, pieces=pieces)
-    reduce_sequence_parallel_gradients(model, pieces=pieces)  # what is summed is not summed again
+    reduce_sequence_parallel_pieces(model, pieces)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(1.0)

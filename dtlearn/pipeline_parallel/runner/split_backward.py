@@ -56,24 +56,16 @@ def weight_work(work: WeightWork) -> bool:
 def defer_linear_weights(module: nn.Module) -> None:
     """From now on the linear layers of a module leave the gradients of their weights for W, where there is one.
 
-    Without an I they are as before. Layers with a `forward` of their own are left alone, unless they have a `product`,
-    `F.linear`, which is replaced, as divided layers have; and `can_wait` says which weights get their gradients with I
-    all the same.
+    Without an I they are as before. Layers with a `forward` of their own are left alone; and `can_wait` says which
+    weights get their gradients with I all the same.
     """
     for layer in module.modules():
-        if getattr(layer, "product", None) is F.linear:
-            layer.product = split_linear  # type: ignore[assignment]
-        elif isinstance(layer, nn.Linear) and type(layer).forward is nn.Linear.forward and "forward" not in vars(layer):
+        if isinstance(layer, nn.Linear) and type(layer).forward is nn.Linear.forward and "forward" not in vars(layer):
             layer.forward = partial(_forward, layer)  # type: ignore[method-assign]
 
 
 def _forward(layer: nn.Linear, x: torch.Tensor) -> torch.Tensor:
-    return split_linear(x, layer.weight, layer.bias)
-
-
-def split_linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
-    """`F.linear`, whose backward pass has two parts: x (..., K), weight (N, K), bias (N,) or None, to (..., N)."""
-    y: torch.Tensor = SplitLinear.apply(x, weight, bias)
+    y: torch.Tensor = SplitLinear.apply(x, layer.weight, layer.bias)
     return y
 
 
@@ -101,6 +93,19 @@ class SplitLinear(torch.autograd.Function):
         if can_all_wait and weight_work(lambda: add_weight_gradients(x, dy, weight, trained_bias)):
             return dx, None, None
         return dx, _product(dy, x), _sum(dy) if needs_bias else None
+
+
+def defer_products(module: nn.Module) -> None:
+    """The same for layers that have a `product`, `F.linear`, beside their communication: those that ranks divide."""
+    for layer in module.modules():
+        if getattr(layer, "product", None) is F.linear:
+            layer.product = split_linear  # type: ignore[assignment]
+
+
+def split_linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+    """`F.linear`, whose backward pass has two parts: x (..., K), weight (N, K), bias (N,) or None, to (..., N)."""
+    y: torch.Tensor = SplitLinear.apply(x, weight, bias)
+    return y
 
 
 def can_wait(parameter: torch.Tensor) -> bool:

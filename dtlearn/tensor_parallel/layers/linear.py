@@ -49,7 +49,7 @@ class _ParallelLinear(ParallelModule):
 
     Attributes:
         product: y = x A^T + b, of (x, weight, bias); a pipeline whose backward pass has two parts puts another in its
-            place, see `defer_linear_weights` of `dtlearn.pipeline_parallel`. `overlap` and `gather_again` have their
+            place, see `defer_products` of `dtlearn.pipeline_parallel`. `overlap` and `gather_again` have their
             own.
     """
 
