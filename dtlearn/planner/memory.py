@@ -75,7 +75,11 @@ def planned_memory(run: TrainingRun) -> PlannedMemory:
     activations = math.ceil(run.layers_per_stage) * live * block.held
     in_a_block = block.whole - block.held if run.recompute != "none" else 0.0
     at_the_head = LOGIT_BYTES * tokens * run.model.vocabulary / axes.tp if axes.pp == 1 else 0.0
-    gathered = 2 * run.model.block_parameters / axes.tp * rule.weight if run.zero_stage == 3 else 0.0
+    gathered = 0.0
+    if (
+        run.zero_stage == 3
+    ):  # two blocks in 16 bits; in a pipeline the stage, and its gradients, which wait for the last
+        gathered = 2 * 2 * run.model.block_parameters / axes.tp if axes.pp == 1 else (2 + 4) * run.rank_parameters
     rows: dict[str, float] = {
         **state,
         "activations": activations,

@@ -61,12 +61,17 @@ def tp_calls(run: TrainingRun) -> RepeatedCall:
 
 
 def dp_calls(run: TrainingRun) -> list[RepeatedCall]:
-    """Of a step. Stages 2 and 3 reduce after every micro-batch: whole gradients are kept nowhere; 3 gathers twice."""
+    """Of a step. Stages 2 and 3 reduce after every micro-batch: whole gradients are kept nowhere; 3 gathers twice.
+
+    In a pipeline torch's `fully_shard` gathers once and reduces once: `torch.distributed.pipelining` switches both off
+    until the last micro-batch.
+    """
     parameters, reduced = run.rank_parameters, min(4, find_convention(run.precision).gradient)
     if run.zero_stage == 0:
         return [RepeatedCall("all-reduce", reduced * parameters, 1)]
-    gathers = 2 * run.num_microbatches if run.zero_stage == 3 else 1
-    reductions = run.num_microbatches if run.zero_stage >= 2 else 1
+    each, m = run.axes.pp == 1 or run.zero_stage == 2, run.num_microbatches
+    gathers = 2 * m if run.zero_stage == 3 and each else 1
+    reductions = m if run.zero_stage >= 2 and each else 1
     return [
         RepeatedCall("all-gather", 2 * parameters, gathers),
         RepeatedCall("reduce-scatter", reduced * parameters, reductions),

@@ -89,6 +89,15 @@ def test_zero_divides_its_parts_only(gpt3):
         assert rows[1][name] == rows[0][name]
 
 
+def test_a_sharded_stage_of_a_pipeline_is_whole_while_it_runs(gpt3):
+    """torch's pipelining keeps `fully_shard`'s weights gathered and its gradients whole until the last micro-batch."""
+    three, one = (planned_memory(replace(gpt3, axes=Axes(8, 4, 2), zero_stage=stage)).rows for stage in (3, 1))
+    state = ("parameters", "gradients", "gathered")
+    assert sum(three[name] for name in state) > sum(one[name] for name in state)
+    alone = planned_memory(replace(gpt3, axes=Axes(8, 1, 8), zero_stage=3)).rows
+    assert alone["gathered"] == 4 * gpt3.model.block_parameters / 8
+
+
 def test_the_assumptions_are_in_the_rows(gpt3):
     rows = planned_memory(gpt3).rows
     assert rows["framework"] == FRAMEWORK

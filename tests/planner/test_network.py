@@ -88,6 +88,11 @@ def test_bytes_of_dp_for_each_parameter(gpt3, stage, each):
     assert many == pytest.approx({0: 1, 1: 1, 2: (2 + 4 * 4) / 6, 3: 4}[stage] * each * run.rank_parameters * 7 / 8)
 
 
+def test_a_sharded_pipeline_is_gathered_once(gpt3):
+    run = replace(gpt3, axes=Axes(8, 4, 2), zero_stage=3)
+    assert bytes_by_axis(run)["dp"] == bytes_by_axis(replace(run, zero_stage=1))["dp"]
+
+
 def test_bytes_of_pp_are_activations_forth_and_back(gpt3):
     assert bytes_by_axis(gpt3)["pp"] == 2 * 64 * 2 * 2048 * 12288 / 8
     assert bytes_by_axis(replace(gpt3, axes=Axes(8, 1, 8)))["pp"] == 0
