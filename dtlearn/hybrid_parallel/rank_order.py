@@ -1,7 +1,8 @@
 """Which order of the axes sends how many bytes from node to node.
 
 Ranks 0 to 7 are in the first node, 8 to 15 in the second, and so on. What an axis sends stays in a node as long as its
-neighbours are there: the innermost axes have the fast link, and it is for the bytes to say which ones need it.
+neighbours are there: the innermost axes have the fast link, and it is for the bytes to say which ones need it. Bytes
+are not yet time: dp's can travel while backward computes, those of tp cannot.
 
     tp4 pp2 dp2, 4 ranks in a node       tp first: each tp group in a node; pp and dp from node to node
                                          dp first: each dp group in a node; tp from node to node, in every layer
@@ -64,7 +65,7 @@ def bytes_between_nodes(layout: MeshLayout, sent: Mapping[str, float], ranks_per
     Args:
         layout: of the mesh.
         sent: by axis, the bytes of each of its `links`: what a rank sends in its rings; along pp what two neighbours
-            send each other.
+            send each other. `step_bytes` of a rank in the middle of a pipeline says both.
         ranks_per_node: ranks that share the fast link.
 
     Raises:
