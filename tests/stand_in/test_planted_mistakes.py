@@ -7,6 +7,7 @@ import importlib
 
 import pytest
 
+from dtlearn.hybrid_parallel import MeshLayout
 from dtlearn.runtime.errors import RankError
 from tests.devices import run_ranks
 from tests.stand_in.plant import plant
@@ -101,6 +102,13 @@ MISTAKES = {
         "torch.zeros(sum(p.numel() for p in own), dtype=own[0].dtype)",
         ("tests.communication_scheduling.test_wrapper:parity", [("mlp", "sgd", "priority")], 1),
         "a gradient with device type 'cpu' to a tensor with device type 'standin'",
+    ),
+    "hybrid_parallel": (
+        "dtlearn.hybrid_parallel.recipe",
+        "torch.zeros((), dtype=torch.float64, device=device())",
+        "torch.zeros((), dtype=torch.float64)",
+        ("tests.hybrid_parallel.runs:on_mesh", MeshLayout(pp=2), [{}]),
+        NOT_SENT,
     ),
     "train": (
         "dtlearn.train.step",
