@@ -21,6 +21,7 @@ SECONDS_TO_VANISH = 20.0
 
 # Folders of tests of the platform. In those of the others, ranks run functions of the test's file, and import it.
 PLATFORM = ("bench", "checks", "cli", "course", "grading", "notebook", "runtime", "stand_in", "tools", "viz")
+APART = ("tests/course/test_on_another_device.py",)  # files whose tests share nothing, and take half a minute each
 BESIDES = {"zero": ("data_parallel", "mixed_precision")}  # what helpers of these folders import
 
 # Inherited by every process that a test starts, and by theirs.
@@ -111,9 +112,26 @@ def pytest_collection_modifyitems(items):
 def turn_of(item) -> int:
     if item.get_closest_marker("browser"):
         return 0
-    if item.path.suffix == ".ipynb":
+    if item.path.suffix == ".ipynb" or work_unit(item.nodeid) == item.nodeid:
         return 1
     return 2 if item.get_closest_marker("slow") else 3
+
+
+def work_unit(nodeid: str) -> str:
+    """What a worker takes as a whole: a file, whose tests share what they set up; of those in APART a test."""
+    file, _, _ = nodeid.partition("::")
+    return nodeid if file in APART else file
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    from xdist.scheduler import LoadFileScheduling
+
+    class Scheduling(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return work_unit(nodeid)
+
+    return Scheduling(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 def skip(items, marker: str, reason: str) -> None:

@@ -110,3 +110,17 @@ def test_one_case_of_each_test_on_the_stand_in_is_in_make_test(tmp_path):
     }
     on_gpus = run_pytest(tmp_path, CONFTEST, "--collect-only", "--devices", "cuda", "-m", "gpu")
     assert on_gpus.stdout.count("[cuda") == 4 and "[stand_in" not in on_gpus.stdout
+
+
+def test_workers_take_whole_files_but_single_tests_of_those_that_share_nothing(tmp_path):
+    notes = "import os\nimport pytest\nfrom pathlib import Path\n\n@pytest.mark.parametrize('n', range(2))\n"
+    notes += "def test_it(n):\n    Path(f'{__file__}-{n}').write_text(os.environ['PYTEST_XDIST_WORKER'])\n"
+    apart, whole = tmp_path / "tests/course/test_on_another_device.py", tmp_path / "tests/course/test_others.py"
+    apart.parent.mkdir(parents=True)
+    for file in (apart, whole):
+        file.write_text(notes)
+    cold = CONFTEST.replace('if sys.platform != "linux" or not', "if True or not")  # warm starts need all of `tests`
+    done = run_pytest(tmp_path, cold, "-p", "xdist.plugin", "-n", "2", "--dist", "loadfile")
+    assert "4 passed" in done.stdout, done.stdout
+    of_apart, of_whole = [[Path(f"{file}-{n}").read_text() for n in range(2)] for file in (apart, whole)]
+    assert of_apart[0] != of_apart[1] and of_whole[0] == of_whole[1]

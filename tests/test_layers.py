@@ -78,7 +78,13 @@ RUNTIME = [
     {"__init__"},  # the map of them; it has no names to import
 ]
 # These hold what their sub-folders stand on, and what is put together from them. No other folder does.
-TWO_FLOORS = {"dtlearn/pipeline_parallel", "dtlearn/tensor_parallel", "dtlearn/zero", "dtlearn/parameter_server"}
+TWO_FLOORS = {
+    "dtlearn/gradient_compression",
+    "dtlearn/parameter_server",
+    "dtlearn/pipeline_parallel",
+    "dtlearn/tensor_parallel",
+    "dtlearn/zero",
+}
 LAB_USERS = {"notebook", "cli"}  # for all others several machines are one
 RUNTIME_LINE = {part: number for number, line in enumerate(RUNTIME, 1) for part in line}
 

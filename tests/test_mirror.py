@@ -15,6 +15,10 @@ ROOT = Path(__file__).resolve().parents[1]
 TESTED_BY = {
     "bench/bench": ("cli/test_bench.py", "it holds what every bench gives to the command, which lists and runs them"),
     "bench/chapters/memory_peaks": ("bench/chapters/test_memory.py", "one of the measurements of that bench"),
+    "bench/chapters/on_ranks/gradient_compression_ways": (
+        "bench/chapters/test_gradient_compression.py",
+        "what that bench compares",
+    ),
     "bench/chapters/on_ranks/communication_scheduling_ways": (
         "bench/chapters/test_communication_scheduling.py",
         "what that bench compares",

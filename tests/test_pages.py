@@ -8,8 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from dtlearn.course import load_course
+
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted((ROOT / "dtlearn").glob("*/page_*.py"))
+# A chapter that is planned has no notebook yet to quote its page.
+PLANNED = {chapter.slug.partition("_")[2] for chapter in load_course(ROOT).chapters if chapter.status == "planned"}
+QUOTED = [page for page in PAGES if page.parent.name not in PLANNED]
 MAX_LINES, MAX_WIDTH = 80, 100  # two slides
 COLLECTIVES = "dtlearn.sharing"  # any module there
 # Of its own package a page may read plain data: files that neither call a collective nor hold a module of torch's.
@@ -48,7 +53,7 @@ def test_it_is_one_page(page):
     assert faults(page.read_text("utf-8")) == []
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", QUOTED, ids=lambda page: page.stem)
 def test_a_chapter_quotes_it_whole(page):
     sources = [file.read_text("utf-8") for file in (ROOT / "notebooks" / "src").glob("ch*.py")]
     assert any(f"show_source({page.stem}" in source for source in sources)

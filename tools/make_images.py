@@ -11,6 +11,7 @@ import argparse
 import sys
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -27,6 +28,7 @@ from dtlearn.communication_scheduling import (
 )
 from dtlearn.data_parallel.measure import Workload, fastest, record_on_rank
 from dtlearn.data_parallel.samples.sampler import EvaluationSampler, shard_indices
+from dtlearn.gradient_compression.comparing import compare
 from dtlearn.memory import record_on_ranks
 from dtlearn.mixed_precision import BF16, FP16
 from dtlearn.mixed_precision.measure.gradients import gpt_gradients, log2_histogram
@@ -61,6 +63,7 @@ from dtlearn.viz import (
     draw_schedule,
     gradient_histograms,
     link_bytes,
+    loss_over_cost,
     module_runs,
     rendezvous,
     sample_grid,
@@ -155,6 +158,15 @@ def hot_links() -> Figure:
     formula["ring"] = [rank.nbytes for rank in ring_traffic(nbytes, 4)]
     title = "One server has the hottest link; as many servers as workers have cooler ones than a ring"
     return link_bytes(links, servers, formula, title, "one recorded step of 4 workers, 26,122 parameters in fp32")
+
+
+_EVERY_STEP = ["fp16", "QSGD", "random-k", "top-k", "sign", "sign, no feedback", "PowerSGD", "DGC"]
+_RARELY = ["1-bit Adam", "local SGD", "post-local SGD", "DiLoCo", "streaming DiLoCo"]
+
+
+def losses_of(task: str, methods: list[str], title: str) -> Figure:
+    runs = compare(["no compression", *methods], task, 100, link=Link.named("100 Mb/s"))
+    return loss_over_cost(runs, target={"digits": 0.5, "GPT": 3.0}[task], title=title)
 
 
 def sends_by_priority() -> Figure:
@@ -301,6 +313,18 @@ _DRAWN_BY: dict[str, Callable[[], Figure]] = {
     "ch03_data_parallel/sample_grid": samples,
     "ch03_data_parallel/bucket_timeline": buckets,
     "ch04_parameter_server/hot_links": hot_links,
+    "ch05_gradient_compression/digits_every_step": partial(
+        losses_of, "digits", _EVERY_STEP, "Digits: what is sent in every step, compressed"
+    ),
+    "ch05_gradient_compression/digits_rarely": partial(
+        losses_of, "digits", _RARELY, "Digits: what is sent rarely, or as momentum"
+    ),
+    "ch05_gradient_compression/text_every_step": partial(
+        losses_of, "GPT", _EVERY_STEP, "A GPT: what is sent in every step, compressed"
+    ),
+    "ch05_gradient_compression/text_rarely": partial(
+        losses_of, "GPT", _RARELY, "A GPT: what is sent rarely, or as momentum"
+    ),
     "ch06_communication_scheduling/lanes": sends_by_priority,
     "ch07_mixed_precision/gradients": gradients,
     "ch08_memory/step_memory": memory_of_a_step,

@@ -12,6 +12,7 @@ NAMES = (
     "chapters.collectives",
     "chapters.data_parallel",
     "chapters.parameter_server",
+    "chapters.gradient_compression",
     "chapters.communication_scheduling",
     "chapters.mixed_precision",
     "chapters.memory",

@@ -14,6 +14,8 @@ from dtlearn.grading import Finding, Mistake
 class OwnWork:
     """A rule on an answer's text: it uses no solution, and none of these packages with the course's own.
 
+    Nor what imports such packages and hands their names on, see `_ABOVE`.
+
     Attributes:
         packages: their full names.
     """
@@ -28,7 +30,12 @@ class OwnWork:
     def __call__(self, source: str) -> Finding | None:
         why = "it is the course's own answer. Write your own here; compare with the course's in another cell"
         names = (*self.packages, "dtlearn.checks", "dtlearn.grading", "solutions")
-        return find_forbidden(source, dict.fromkeys(names, why))
+        return find_forbidden(source, {**dict.fromkeys(_ABOVE, _WHY_ABOVE), **dict.fromkeys(names, why)})
+
+
+# Hidden from hand-ins of a class they need not be: without the packages their modules cannot be imported.
+_ABOVE = ("dtlearn.train", "dtlearn.bench", "dtlearn.viz")
+_WHY_ABOVE = "it leads to the course's own answers. An answer needs none of it: leave it out"
 
 
 def forbids(*packages: str) -> OwnWork:
@@ -78,6 +85,8 @@ _WITH_A_TEXT = (*_IMPORTS, "sys.modules", "builtins.getattr")
 _UNREADABLE = (
     *("importlib.util", "importlib.machinery", "runpy", "builtins.eval", "builtins.exec", "dtlearn.*"),
     *("pickle.load", "pickle.loads", "pickle.Unpickler"),  # they import what the pickle names
+    *("builtins.compile", "types.FunctionType", "types.CodeType", "marshal", "code", "codeop"),  # text becomes code
+    "linecache",  # it reads the solutions' files
     *("pydoc", "subprocess", "os.system", "os.popen", "__builtins__"),  # the last as a text: globals()["__builtins__"]
 )
 _WHY_READABLE = "what you use has to stand in your text; import it with `import` or `from ... import`"
@@ -90,7 +99,7 @@ def _names(tree: ast.Module) -> Iterator[tuple[int, str]]:
     """Lines, and the full names that stand there: what is imported, and what is reached through an import."""
     nodes = list(ast.walk(tree))
     own = {n.name for n in nodes if isinstance(n, ast.FunctionDef)} | {n.arg for n in nodes if isinstance(n, ast.arg)}
-    builtin = {"__import__", "eval", "exec", "getattr", "open", "vars"} - own
+    builtin = {"__import__", "compile", "eval", "exec", "getattr", "open", "vars"} - own
     known = {"__builtins__": "builtins"} | {name: f"builtins.{name}" for name in builtin}
     for node in nodes:
         if isinstance(node, ast.Import):

@@ -24,6 +24,7 @@ from .exercises.watch import add_command as add_watch
 from .jupyterlab import add_command as add_lab
 from .kernel import add_command as add_kernel
 from .node import add_commands as add_node
+from .plan import add_command as add_plan
 
 WRONG, USAGE, INTERRUPTED = 1, 2, 130
 
@@ -74,6 +75,6 @@ def build_parser() -> argparse.ArgumentParser:
     parser.set_defaults(build_parser=build_parser)  # for the command that describes all of them
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     exercises = (add_one_exercise, add_progress, add_grade, add_watch, add_grade_class)
-    for add_command in (add_lab, *exercises, add_doctor, add_bench, add_node, add_kernel, add_completion):
+    for add_command in (add_lab, *exercises, add_doctor, add_bench, add_plan, add_node, add_kernel, add_completion):
         add_command(commands)
     return parser

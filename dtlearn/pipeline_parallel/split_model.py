@@ -12,6 +12,7 @@ import copy
 from collections import OrderedDict
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Protocol
 
 import torch
 from torch import nn
@@ -23,6 +24,19 @@ from .runner.gradients import Tied
 from .runner.preconditions import require_tied
 
 
+class ChainOfLinks(Protocol):
+    """What can be cut as a GPT is: `GPT` itself, and `ParallelGPT`, each of whose links is divided over ranks."""
+
+    @property
+    def config(self) -> GPTConfig: ...
+    @property
+    def embedding(self) -> nn.Module: ...
+    @property
+    def blocks(self) -> nn.ModuleList: ...
+    @property
+    def head(self) -> nn.Module: ...
+
+
 class GPTStage(nn.Module):
     """Consecutive links of a GPT. The names of its parameters, and so its `state_dict`, are those of the whole model.
 
@@ -31,7 +45,7 @@ class GPTStage(nn.Module):
         first, end: the links `first` to `end - 1`; link 0 is the embedding, the last one is the head.
     """
 
-    def __init__(self, model: GPT, first: int, end: int) -> None:
+    def __init__(self, model: ChainOfLinks, first: int, end: int) -> None:
         super().__init__()
         num_blocks = len(model.blocks)
         self.embedding = model.embedding if first == 0 else None
@@ -48,7 +62,7 @@ class GPTStage(nn.Module):
         return x if self.head is None else self.head(x)
 
 
-def split_gpt(model: GPT | GPTConfig, boundaries: Sequence[int]) -> list[nn.Module]:
+def split_gpt(model: ChainOfLinks | GPTConfig, boundaries: Sequence[int]) -> list[nn.Module]:
     """Cut a GPT into stages.
 
     Where the LM head has the weight of the token embedding and the two are in different stages, each has a copy. The

@@ -58,6 +58,7 @@ from .random_states import RandomStateTracker, checkpoint, tensor_parallel_manua
 from .sequence_parallel import (
     mark_sequence_parallel,
     reduce_sequence_parallel_gradients,
+    reduce_sequence_parallel_pieces,
     require_reduced,
     sequence_parallel_parameters,
 )
@@ -122,6 +123,7 @@ __all__ = [
     "reduce_from_tensor_parallel_region",
     "reduce_scatter_to_sequence_parallel_region",
     "reduce_sequence_parallel_gradients",
+    "reduce_sequence_parallel_pieces",
     "require_reduced",
     "reshard",
     "reshard_files",

@@ -127,6 +127,35 @@ def reduce_sequence_parallel_gradients(
             note_sum(parameter)
 
 
+@torch.no_grad()
+def reduce_sequence_parallel_pieces(
+    module: nn.Module, pieces: dict[str, torch.Tensor], *, group: dist.ProcessGroup | None = None
+) -> None:
+    """`reduce_sequence_parallel_gradients` where pieces of the parameters have the gradients, as replicas' in ZeRO 2.
+
+    **Communication** and **Memory**: as there, of the pieces.
+
+    Args:
+        module: the model, whose own gradients are gone.
+        pieces: by the names of its parameters; of each the same elements on all ranks of the group.
+        group: tensor-parallel ranks; None: all ranks.
+    """
+    marked = sequence_parallel_parameters(module)
+    for parameter in marked.values():
+        note_load(parameter)  # it has no partial sum any more
+    by_dtype: dict[torch.dtype, list[torch.Tensor]] = defaultdict(list)
+    for name in marked:
+        gradient = pieces[name].grad
+        if gradient is not None:
+            by_dtype[gradient.dtype].append(gradient)
+    for gradients in by_dtype.values():
+        together = torch.cat([gradient.flatten() for gradient in gradients])
+        dist.all_reduce(together, group=group)
+        sums = together.split([gradient.numel() for gradient in gradients])
+        for gradient, summed in zip(gradients, sums, strict=True):
+            gradient.copy_(summed.view_as(gradient))
+
+
 def require_reduced(module: nn.Module) -> None:
     """Check that no gradient of a marked parameter is a partial sum: before their norm is computed, say.
 

@@ -13,6 +13,7 @@ from dtlearn.data_parallel.samples.evaluation import evaluate
 from dtlearn.data_parallel.samples.metrics import Metrics
 
 from .checkpoint import checkpoint_file, find_state, write_checkpoint
+from .compression import check_compress, make_hook_state, register
 from .data import TrainingData, evaluation_batches
 from .options import Options, Settings, settle
 from .ranks.group import RankOnDevice, training_group
@@ -30,10 +31,12 @@ def train(options: Options | None = None) -> TrainResult:
 
     **Communication** (default group; P bytes of parameters, N ranks):
         at the start: the checkpoint, if there is one, and the model, broadcast from rank 0
-        each update: the gradients, P bytes, in DistributedDataParallel's buckets, once for all micro-batches;
+        each update: the gradients, P bytes, in DistributedDataParallel's buckets, once for all micro-batches (with
+            `--compress` less, see the hook);
             and one all-reduce of 12 bytes: the loss that is reported, and who was asked to stop
         each epoch: one all-reduce of the sums of the evaluation
-        each checkpoint: a gather of about 10 kB per rank, and a broadcast of whether it was written
+        each checkpoint: a gather of about 10 kB per rank (with `--compress` of P more), and a broadcast of whether it
+            was written
     **Memory** (per rank): parameters P, gradients P, buckets P, optimizer P (SGD with momentum) or 2 P (AdamW); on rank
         0, while it writes a checkpoint, parameters and optimizer once more, in the CPU's memory
 
@@ -49,6 +52,7 @@ def train(options: Options | None = None) -> TrainResult:
         task = load_task(options.task)
         settings = settle(options, task.defaults)
         check_amp(settings, here)
+        check_compress(settings)
         training = make_training(task, settings, here)
         state, notes = find_state(settings)
         if state is not None:
@@ -68,7 +72,7 @@ def make_training(task: TrainingTask, settings: Settings, here: RankOnDevice) ->
     lr = scaled_lr(settings.lr, settings.batch_size, task.defaults.batch_size, settings.scale_lr)
     optimizer = task.make_optimizer(model.parameters(), lr)
     scheduler = make_scheduler(optimizer, settings.warmup, settings.epochs * data.steps_per_epoch)
-    return Training(settings, here, model, optimizer, scheduler, data, lr)
+    return Training(settings, here, model, optimizer, scheduler, data, lr, make_hook_state(settings))
 
 
 @dataclass
@@ -95,6 +99,7 @@ def _run(training: Training, task: TrainingTask, report: Report, signals: StopSi
     total = settings.epochs * data.steps_per_epoch
     last = min(total, settings.max_steps or total)
     model = wrap(training.model, settings)  # after the state was loaded; gives all ranks the parameters of rank 0
+    register(model, settings, training.compression)
     progress = Progress(first_step=training.step, saved_at=training.step)
     announce(training, task, report, notes, total)
     while training.step < last and not progress.stopped_by:

@@ -13,6 +13,7 @@ CHOICES = {
     "task": ("digits", "text"),
     "scale_lr": ("none", "linear", "sqrt"),
     "ddp": ("ours", "torch"),
+    "compress": ("none", "fp16", "topk", "sign", "qsgd", "powersgd"),
     "backend": ("auto", "gloo", "nccl"),
     "device": ("auto", "cpu", "cuda"),
 }
@@ -35,6 +36,7 @@ class Options:
     seed: int = 0
     max_steps: int | None = None
     ddp: str = "ours"
+    compress: str = "none"
     backend: str = "auto"
     device: str = "auto"
     amp: bool = False
@@ -122,6 +124,9 @@ def make_parser() -> argparse.ArgumentParser:
     add("seed", type=int, help="of the initial model, the order of the samples and dropout")
     add("max_steps", type=int, help="stop after so many updates in all, with a checkpoint, as if interrupted")
     add("ddp", help="this course's DistributedDataParallel, or torch's")
+    add(
+        "compress", help="send less of the gradients: half the bits, the largest hundredth, signs, few levels, low rank"
+    )
     add("backend", help="auto: nccl if every rank has a GPU of its own, otherwise gloo")
     add("device", help="auto: GPUs if every rank has one of its own, otherwise the CPU; cuda: ranks may share GPUs")
     add("amp", action="store_true", help="bfloat16 autocast, on GPUs that have it")

@@ -17,14 +17,15 @@ from torch.optim.lr_scheduler import LambdaLR
 
 from dtlearn.data_parallel.large_batch.learning_rate import go_on_at
 
+from .compression import HookState, load_hook_state, saved_hook_state
 from .data import TrainingData
-from .options import Settings, flag
+from .options import Options, Settings, flag
 from .ranks.group import RankOnDevice
 from .ranks.rank_0 import TrainError
 
 FORMAT = 1
 MUST_AGREE = ("task", "batch_size", "seed")  # another value would make the saved place in the data meaningless
-MAY_DIFFER = ("epochs", "accumulate", "lr", "scale_lr", "warmup", "clip", "dropout", "ddp", "amp")
+MAY_DIFFER = ("epochs", "accumulate", "lr", "scale_lr", "warmup", "clip", "dropout", "ddp", "compress", "amp")
 
 
 @dataclass
@@ -34,6 +35,7 @@ class Training:
     Attributes:
         model: the bare model, whose names have no `module.` in front.
         lr: highest learning rate.
+        compression: what the hook of `--compress` keeps on this rank, if anything.
         step: updates made, counted over all epochs and resumes.
     """
 
@@ -44,18 +46,19 @@ class Training:
     scheduler: LambdaLR
     data: TrainingData
     lr: float
+    compression: HookState | None = None
     step: int = 0
 
     def state_dict(self) -> dict[str, Any]:
         """What a checkpoint holds: tensors and plain values only. All ranks call it; rank 0 gets all of it.
 
-        Communication: one `gather_object` to rank 0, about 10 kB per rank (random number generators).
+        Communication: one `gather_object` to rank 0, about 10 kB per rank (random number generators), and with
+            `--compress` what the rank has not sent yet, 4 bytes a parameter.
         """
-        generators: list[Any] | None = [None] * self.here.world_size
+        mine = rng_state(self.here.device), saved_hook_state(self.compression, self.model)
+        of_ranks: list[Any] = [mine] * self.here.world_size
         if dist.is_initialized():
-            dist.gather_object(rng_state(self.here.device), generators if self.here.rank == 0 else None, dst=0)
-        else:
-            generators = [rng_state(self.here.device)]
+            dist.gather_object(mine, of_ranks if self.here.rank == 0 else None, dst=0)
         return {
             "format": FORMAT,
             "arguments": asdict(self.settings),
@@ -65,7 +68,8 @@ class Training:
             "model": self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "scheduler": self.scheduler.state_dict(),
-            "rng": generators,
+            "rng": [generators for generators, _ in of_ranks],
+            "compression": [kept for _, kept in of_ranks],
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> list[str]:
@@ -98,8 +102,11 @@ class Training:
                 "samples go on where they stood, the rest of the epoch is dealt to the ranks anew, and random numbers "
                 "(dropout) are new ones. Losses agree up to rounding if there is no dropout"
             )
-        saved, now = state["arguments"], asdict(self.settings)
-        changed = [f"{flag(n)} {saved.get(n)} -> {now[n]}" for n in MAY_DIFFER if saved.get(n) != now[n]]
+        saved, now = {**asdict(Options()), **state["arguments"]}, asdict(self.settings)  # older ones had fewer options
+        changed = [f"{flag(n)} {saved[n]} -> {now[n]}" for n in MAY_DIFFER if saved[n] != now[n]]
+        if saved["compress"] == now["compress"]:
+            kept = state.get("compression", [])
+            notes += load_hook_state(self.compression, self.model, kept, self.here.rank, self.here.world_size)
         if changed:
             notes.append("changed since the checkpoint: " + ", ".join(changed))
         return notes

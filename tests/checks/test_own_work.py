@@ -80,6 +80,12 @@ def test_a_forbidden_name_is_found_by_whatever_way_it_comes(source):
         "globals().get('__builtins__')",
         "import subprocess\nsubprocess.run(['python', '-c', 'import dtlearn.collectives'])",
         "import os\nos.popen(command)",
+        "import linecache\nlinecache.getlines(path)",
+        "import types\ntypes.FunctionType(code, space)()",
+        "from types import FunctionType as F\nF(code, space)()",
+        "type(lambda: 0)(compile(text, 'x', 'exec'), space)()",
+        "import marshal\nf.__code__ = marshal.loads(data)",
+        "import codeop\ncodeop.compile_command(text)",
     ],
 )
 def test_a_name_that_cannot_be_read_is_found(source):
@@ -107,6 +113,8 @@ def test_a_name_that_cannot_be_read_is_found(source):
         "import dtlearn\ngetattr(dtlearn, 'phase')('mine')",
         "import os\nimport torch\nos.environ['RANK'], os.sys.stdout, torch.sys.maxsize, torch.os.getpid()",
         "import torch\nglobals()[name] = torch.backends.opt_einsum.sys",
+        "import re\nimport torch\ncode = re.compile('a')\ncode.match(torch.compile(f))",
+        "import types\ntypes.SimpleNamespace(a=1), types.MappingProxyType({})",
     ],
 )
 def test_other_names_are_free(source):
@@ -116,6 +124,20 @@ def test_other_names_are_free(source):
 def test_a_worked_answer_that_is_imported_is_no_answer():
     found = forbids("dtlearn.zero")("from solutions.ch10_pipeline_parallel.gpipe import gpipe")
     assert found is not None and found.code == "DTL-RULE-NAME" and "the course's own answer" in found.text
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import dtlearn.train.compression as c\nc.PackedSign(8)",
+        "from dtlearn.viz.gradient_compression import break_even",
+        "import dtlearn\ndtlearn.bench.chapters",
+    ],
+)
+def test_what_hands_own_answers_on_is_found_in_every_chapter(source):
+    for chapter in (entry.name for entry in pkgutil.iter_modules(dtlearn.checks.__path__)):
+        if chapter.startswith("ch"):
+            assert any(rule(source) for rule in importlib.import_module(f"dtlearn.checks.{chapter}").READS), chapter
 
 
 # What strategies share holds what these exercises are about.
@@ -147,7 +169,8 @@ def test_whoever_refuses_a_strategy_refuses_the_floor_that_it_stands_on():
         packages = {package.partition(".")[2] for package in refused(chapter)} - {"viz", "bench"}
         files = [file for package in packages for file in (PACKAGE / package.replace(".", "/")).rglob("*.py")]
         stands_on_it = any("dtlearn.sharing" in file.read_text("utf-8") for file in files)
-        assert ("dtlearn.sharing" in refused(chapter)) == stands_on_it, chapter
+        reads = importlib.import_module(f"dtlearn.checks.{chapter}").READS  # ch05 refuses it with its folder in sight
+        assert any(rule("import dtlearn.sharing") for rule in reads) == stands_on_it, chapter
 
 
 def test_what_torch_has_of_the_answer_is_refused():

@@ -110,7 +110,7 @@ def test_version(capsys):
         (["bench", "cells", "--ranks", "two"], "got 'two'"),
         (["bench", "launch", "--rounds", "0"], "1 or more"),
         (["lab", "ch99"], "there is no chapter 'ch99'"),
-        (["lab", "ch05"], "ch05_gradient_compression is not written yet"),
+        (["lab", "ch17"], "ch17_capstone is not written yet"),
         (["lab", "--port", "99999"], "from 1 to 65535"),
     ],
 )

@@ -21,8 +21,10 @@ def main(slug: str, folder: str) -> None:
     assert chromium, "no Chromium"
     with tempfile.TemporaryDirectory() as name:
         scratch = Path(name)
-        shutil.copytree(ROOT / "notebooks", scratch / "notebooks", ignore=shutil.ignore_patterns(".*"))
-        with reader(scratch / "notebooks", scratch / "s", chromium, f"{slug}.ipynb", num_ranks=4) as notebook:
+        for part in ("notebooks", "images"):  # a page may show images
+            shutil.copytree(ROOT / part, scratch / "course" / part, ignore=shutil.ignore_patterns(".*"))
+        page = f"notebooks/{slug}.ipynb"
+        with reader(scratch / "course", scratch / "s", chromium, page, num_ranks=4) as notebook:
             notebook.clear_outputs()
             notebook.run_all(LIMIT)
             counts = [cell["count"] for cell in notebook.code_cells()]

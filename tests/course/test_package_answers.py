@@ -63,6 +63,53 @@ def may_start(clocks, worker, bound):
     training = {number: clock for number, clock in enumerate(clocks) if clock is not None}
     return worker in training and BoundedStaleness(bound).may_start(clocks[worker], training)
 """,
+    "ch05.topk_feedback": """\
+from dtlearn.gradient_compression.codecs.sparse import TopK
+from dtlearn.gradient_compression.error_feedback import ErrorFeedback
+from dtlearn.gradient_compression.hooks import CompressionState, compress_hook
+from dtlearn.sharing.comm_hooks import GradBucket
+
+
+def topk_feedback(gradient, residual, k, group=None):
+    parameter, feedback = torch.nn.Parameter(torch.zeros_like(gradient)), ErrorFeedback(TopK(k=k))
+    kept = feedback.residuals.of([parameter], gradient).copy_(residual)
+    bucket = GradBucket(0, gradient.clone(), [], [parameter], True)
+    return compress_hook(CompressionState(feedback, group=group), bucket).wait(), kept.clone()
+""",
+    "ch05.packed_signs": """\
+from dtlearn.gradient_compression.codecs.sign import PackedSign
+
+
+def packed_signs(chunk):
+    codec = PackedSign(chunk)
+    return lambda x: codec.encode(x)[::-1], lambda bits, scales, n: codec.decode((scales, bits), n)
+""",
+    "ch05.outer_step": """\
+from dtlearn.gradient_compression.averaging.diloco import DiLoCo
+
+
+def outer_step(parameters, old, buffers, lr, momentum, *, group=None):
+    own = DiLoCo.__new__(DiLoCo)  # without the messages of a start
+    own.parameters, own.outer_parameters = parameters, [torch.nn.Parameter(o) for o in old]  # the same memory
+    own.outer_optimizer = torch.optim.SGD(own.outer_parameters, lr, momentum, nesterov=momentum > 0)
+    for outer, buffer in zip(own.outer_parameters, buffers, strict=True):
+        own.outer_optimizer.state[outer]["momentum_buffer"] = buffer
+    own.module, own.group = torch.nn.Module(), group
+    own.synchronize()
+""",
+    "ch05.when_it_pays": """\
+from dtlearn.gradient_compression.break_even import break_even, comm_time
+from dtlearn.gradient_compression.traffic import StepCall
+
+
+def when_it_pays(num_ranks, nbytes, alpha, beta, *, payload, encode, decode):
+    plain = comm_time([StepCall("all_reduce", nbytes)], num_ranks, latency=alpha)
+    compute = encode + num_ranks * decode
+    coded = comm_time([StepCall("all_gather", payload)], num_ranks, latency=alpha, compute=compute)
+    found = break_even(plain, coded)
+    times = {"plain": plain.seconds(beta), "coded": coded.seconds(beta)}
+    return {**times, "pays": found.pays, "bandwidth": found.bandwidth}
+""",
     "ch06.fifo_makespan": """\
 def fifo_makespan(backward, transfer, forward):
     nbytes = tuple(range(1, len(transfer) + 1))  # each layer has a size of its own, to find its time by

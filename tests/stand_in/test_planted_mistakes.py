@@ -7,6 +7,7 @@ import importlib
 
 import pytest
 
+from dtlearn.hybrid_parallel import MeshLayout
 from dtlearn.runtime.errors import RankError
 from tests.devices import run_ranks
 from tests.stand_in.plant import plant
@@ -81,6 +82,13 @@ MISTAKES = {
         ("tests.parameter_server.runs:train", 1, 2, "adam"),
         "assign a gradient with device type 'cpu'",
     ),
+    "gradient_compression": (
+        "dtlearn.gradient_compression.residuals",
+        "torch.zeros(sum(sizes), dtype=dtype, device=gradient.device)",
+        "torch.zeros(sum(sizes), dtype=dtype)",
+        ("tests.gradient_compression.test_page_error_feedback:on_device",),
+        TWO_DEVICES,
+    ),
     "memory": (
         "dtlearn.memory.page_checkpoint",
         "            output = ctx.function(*inputs)\n",
@@ -94,6 +102,13 @@ MISTAKES = {
         "torch.zeros(sum(p.numel() for p in own), dtype=own[0].dtype)",
         ("tests.communication_scheduling.test_wrapper:parity", [("mlp", "sgd", "priority")], 1),
         "a gradient with device type 'cpu' to a tensor with device type 'standin'",
+    ),
+    "hybrid_parallel": (
+        "dtlearn.hybrid_parallel.recipe",
+        "torch.zeros((), dtype=torch.float64, device=device())",
+        "torch.zeros((), dtype=torch.float64)",
+        ("tests.hybrid_parallel.runs:on_mesh", MeshLayout(pp=2), [{}]),
+        NOT_SENT,
     ),
     "train": (
         "dtlearn.train.step",

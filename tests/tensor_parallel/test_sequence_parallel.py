@@ -23,6 +23,7 @@ from dtlearn.tensor_parallel import (
     mark_sequence_parallel,
     norm_traffic,
     reduce_sequence_parallel_gradients,
+    reduce_sequence_parallel_pieces,
     sequence_parallel_parameters,
     table_bytes,
     tensor_parallel_manual_seed,
@@ -116,6 +117,31 @@ OPTIONS = {
 }
 LAYERS, VOCABULARY, P = 2, 26, 0.25
 GPT_SIZES = BlockSizes(B, T, 24, 12)
+
+
+def sums_of_pieces():
+    """Gradients that lie in pieces of the parameters, as in ZeRO 2: after the sum; then a step, and a forward pass."""
+    model = marked_model()
+    x = torch.randn(B, T, C, generator=torch.Generator().manual_seed(dist.get_rank()), dtype=torch.float64)
+    model(x).sum().backward()
+    pieces = {name: p.detach().flatten()[1:3].requires_grad_() for name, p in model.named_parameters()}
+    for name, parameter in model.named_parameters():
+        pieces[name].grad, parameter.grad = parameter.grad.flatten()[1:3].clone(), None
+    own = {name: piece.grad.clone() for name, piece in pieces.items()}
+    reduce_sequence_parallel_pieces(model, pieces)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(1.0)
+    model(x)  # refused, if a parameter's own gradient were still known as a partial sum
+    return own, {name: piece.grad for name, piece in pieces.items()}
+
+
+def test_gradients_in_pieces_are_summed_too():
+    result = run_ranks(sums_of_pieces, 2, device="cpu")
+    for name in result[0][0]:
+        own, summed = [rank[0][name] for rank in result], [rank[1][name] for rank in result]
+        for rank in (0, 1):
+            assert torch.equal(summed[rank], own[0] + own[1] if name in MARKED else own[rank])
 
 
 def config_with(dropout):

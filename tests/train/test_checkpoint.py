@@ -98,7 +98,7 @@ def test_a_checkpoint_has_what_the_guide_says(saved):
     assert [file.name for file in checkpoints_in(saved)] == [f"step-0000000{step}.pt" for step in (7, 6, 3)]
     state = read_checkpoint(checkpoint_file(saved, 7))
     assert set(state) == {
-        "format", "arguments", "world_size", "step", "sampler", "model", "optimizer", "scheduler", "rng"
+        "format", "arguments", "world_size", "step", "sampler", "model", "optimizer", "scheduler", "rng", "compression"
     }  # fmt: skip
     assert not [name for name in state["model"] if name.startswith("module.")]
     assert (state["sampler"]["epoch"], state["sampler"]["consumed"]) == (0, 7 * 96)

@@ -69,7 +69,7 @@ def _find(
     error = evidence.error
     if error is not None:
         state, finding, lines = _explain(error, answer, exercise_id)
-        explains = re.match("DTL-(P2P|RAISED|COLL-(SHAPE|ORDER|GROUPS|SKIP))", finding.code)
+        explains = re.match("DTL-(P2P|RAISED|ASYNC-WAIT|COLL-(SHAPE|ORDER|GROUPS|SKIP))", finding.code)
         known = check.why(case, given, of_the_answer(evidence.record)) if check.why and explains else ""
         if not known and finding.code.startswith("DTL-COLL") and check.calls and (times := check.calls(case)) > 1:
             known = f"your function runs {times} times here, and the calls of all are counted"

@@ -95,6 +95,19 @@ class SplitLinear(torch.autograd.Function):
         return dx, _product(dy, x), _sum(dy) if needs_bias else None
 
 
+def defer_products(module: nn.Module) -> None:
+    """The same for layers that have a `product`, `F.linear`, beside their communication: those that ranks divide."""
+    for layer in module.modules():
+        if getattr(layer, "product", None) is F.linear:
+            layer.product = split_linear  # type: ignore[assignment]
+
+
+def split_linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+    """`F.linear`, whose backward pass has two parts: x (..., K), weight (N, K), bias (N,) or None, to (..., N)."""
+    y: torch.Tensor = SplitLinear.apply(x, weight, bias)
+    return y
+
+
 def can_wait(parameter: torch.Tensor) -> bool:
     """Whether the gradient of a parameter may be added to its `.grad` in W, past autograd.
 

@@ -11,7 +11,7 @@ from torch import nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from .losses import LossTerms, sum_of_terms
-from .split_backward import WeightWork, defer_linear_weights, deferred_work
+from .split_backward import WeightWork, defer_linear_weights, defer_products, deferred_work
 
 
 @dataclass
@@ -66,6 +66,7 @@ class PipelineStage:
         self.terms = dict[int, LossTerms]()
         if splits_backward:
             defer_linear_weights(module)
+            defer_products(module)
 
     def forward(self, microbatch: int, inputs: torch.Tensor, *targets: torch.Tensor) -> torch.Tensor:
         """F: the outputs, without a graph; of the last stage the loss, ().

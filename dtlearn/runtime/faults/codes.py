@@ -84,7 +84,8 @@ ADVICE = {
     "DTL-ASYNC-WAIT": (
         "A call with async_op=True, an isend or an irecv returns before its work is done. With gloo the tensor changes "
         "at any time until wait() returns; with NCCL at any time until the GPU's stream has waited.",
-        "Keep the Work that the call returns, and call wait() on it before the tensor is used or changed.",
+        "Keep the Work that the call returns, and call wait() on it, or on its get_future(), before the tensor is used "
+        "or changed.",
     ),
     "DTL-INIT": (
         "A group comes into being when all of its ranks have called; with gloo and with NCCL the others wait for the "

@@ -29,10 +29,18 @@ def refuse_gaps(op: str, arguments: dict[str, Any]) -> None:
     """Refuse a tensor of which gloo would mix up the memory.
 
     Raises:
-        ValueError: it is a column of a matrix, say. NCCL refuses it, too.
+        ValueError: it is a column of a matrix, say. NCCL refuses it, too. Or it is sparse: what its messages are the
+            record could not tell.
     """
     tensor = arguments.get(_CONTIGUOUS.get(op, "tensor")) if op in _DENSE or op in _CONTIGUOUS else None
-    if tensor is None or not hasattr(tensor, "is_contiguous") or tensor.is_contiguous():
+    if tensor is None or not hasattr(tensor, "is_contiguous"):
+        return
+    if "sparse" in str(tensor.layout):
+        raise ValueError(
+            f"{op} got a sparse tensor ({tensor.layout}), which is not supported here. Send a dense one, x.to_dense(), "
+            "or its indices and values as tensors of their own"
+        )
+    if tensor.is_contiguous():
         return
     if op in _CONTIGUOUS or not _is_dense(tensor):
         raise ValueError(

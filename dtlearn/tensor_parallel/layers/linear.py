@@ -19,7 +19,7 @@ Source: Shoeybi et al., "Megatron-LM", 1909.08053, section 3; Megatron-LM, `core
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Self
 
 import torch
@@ -45,8 +45,15 @@ from .parameters import ParallelModule, in_notation, require_names, require_own_
 
 
 class _ParallelLinear(ParallelModule):
-    """What both layers have: their part of the weight, and how it begins."""
+    """What both layers have: their part of the weight, how it begins, and their product.
 
+    Attributes:
+        product: y = x A^T + b, of (x, weight, bias); a pipeline whose backward pass has two parts puts another in its
+            place, see `defer_products` of `dtlearn.pipeline_parallel`. `overlap` and `gather_again` have their
+            own.
+    """
+
+    product: Callable[..., torch.Tensor] = staticmethod(F.linear)
     split_dims: ClassVar[dict[str, int | None]]
     _divided: ClassVar[str]  # for errors: which features
 
@@ -217,12 +224,12 @@ class ColumnParallelLinear(_ParallelLinear):
         elif self.gather_again:
             (y,) = gathered_products(x, (weight, bias), group=group)  # (B, T, out/t)
         elif self.input_is_copied:
-            y = F.linear(x, weight, bias)  # (B, T, out/t)
+            y = self.product(x, weight, bias)  # (B, T, out/t)
         elif self.sequence_parallel:
             whole = gather_from_sequence_parallel_region(x, SEQUENCE_DIM, group=group)  # (B, T, in)
-            y = F.linear(whole, weight, bias)  # (B, T, out/t)
+            y = self.product(whole, weight, bias)  # (B, T, out/t)
         else:
-            y = F.linear(copy_to_tensor_parallel_region(x, group=group), weight, bias)  # f; (B, T, out/t)
+            y = self.product(copy_to_tensor_parallel_region(x, group=group), weight, bias)  # f; (B, T, out/t)
         return gather_from_tensor_parallel_region(y, group=self.group) if self.gather_output else y
 
 
@@ -287,7 +294,7 @@ class RowParallelLinear(_ParallelLinear):
                 f"each of {self.num_ranks} ranks takes {self.weight.shape[1]} of {self.in_features} input features; "
                 f"got {x.shape[-1]}. For an input that is whole pass input_is_parallel=False"
             )
-        partial = F.linear(x, self.weight)  # (B, T, out) {U_t}
+        partial = self.product(x, self.weight, None)  # (B, T, out) {U_t}
         if self.sequence_parallel:
             y = reduce_scatter_to_sequence_parallel_region(partial, SEQUENCE_DIM, group=self.group)  # (B, T/t, out)
         else:

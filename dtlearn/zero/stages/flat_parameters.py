@@ -16,7 +16,7 @@ from dtlearn.sharing.flat_collectives import all_gather_single, reduce_scatter_s
 from dtlearn.sharing.wrapping import copy_in_group
 
 from ..partition.flat import plan_flat
-from ..partition.partition import Bucket, Partition
+from ..partition.partition import Bucket, Partition, Slice
 from ..partition.whole_tensors import plan_whole_tensors
 
 Layout = Literal["flat", "whole tensors"]
@@ -54,6 +54,9 @@ class FlatParameters:
         partition: who owns what, by the parameters' places in `parameters`.
         buffers: of each bucket, (N * shard,).
         shards: of each bucket this rank's part, (shard,), in the same memory.
+        slices: of each bucket what lies in it, `Bucket.slices` of this rank.
+        empty: of each bucket {number: the gradient of its piece}, where this rank has no element and the gradient is an
+            empty tensor; it is the same one in every step. None in the layout "whole tensors".
         pieces: of each parameter this rank's part.
 
     Raises:
@@ -80,6 +83,8 @@ class FlatParameters:
         self.pieces: list[nn.Parameter] = []
         self.buffers: list[torch.Tensor] = []
         self.shards: list[torch.Tensor] = []
+        self.slices: list[tuple[Slice, ...]] = []
+        self.empty: list[dict[int, torch.Tensor]] = []
         self._additions: list[int] = []  # of each parameter: which call of `add` brought it
         self.add(params)
 
@@ -115,13 +120,16 @@ class FlatParameters:
 
     def _cut(self, bucket: Bucket, buffer: torch.Tensor) -> None:
         """Make this rank's shard of a buffer, and its pieces, views of it."""
-        shard = buffer[self.rank * bucket.shard :][: bucket.shard]
-        for piece in bucket.slices(self.rank):
+        shard, slices = buffer[self.rank * bucket.shard :][: bucket.shard], bucket.slices(self.rank)
+        for piece in slices:
             values = shard[piece.offset :][: piece.numel]
             if self.layout == "whole tensors":
                 values = values.view_as(self.parameters[piece.parameter])
             self.pieces[piece.parameter].data = values
+        without = set(bucket.parameters) - {piece.parameter for piece in slices} if self.layout == "flat" else set()
         self.shards.append(shard)
+        self.slices.append(slices)
+        self.empty.append({number: torch.empty_like(self.pieces[number]).detach() for number in sorted(without)})
 
     def __deepcopy__(self, memo: dict[int, Any]) -> FlatParameters:
         return copy_in_group(self, memo, self.group)
@@ -135,7 +143,7 @@ class FlatParameters:
                 f"expected the shards of rank {own[0]} of {own[1]}, but got those of rank {self.rank} of "
                 f"{self.num_ranks}: each rank loads its own. State dicts fit any number of ranks"
             )
-        self.shards = []
+        self.shards, self.slices, self.empty = [], [], []
         for bucket, buffer in zip(self.partition.buckets, self.buffers, strict=True):
             for parameter, view in self._views(bucket, buffer):
                 parameter.data = view
@@ -200,11 +208,13 @@ class FlatParameters:
 
         A piece whose parameter has been frozen since keeps the gradient that it has, or none: nothing moves it.
         """
-        offsets = {piece.parameter: piece.offset for piece in self.partition.buckets[b].slices(self.rank)}
-        for number in self.partition.buckets[b].parameters:
-            piece = self.pieces[number]
-            if self.parameters[number].requires_grad and (number in offsets or self.layout == "flat"):
-                piece.grad = shard[offsets.get(number, 0) :][: piece.numel()].view_as(piece)
+        for own in self.slices[b]:
+            if self.parameters[own.parameter].requires_grad:
+                piece = self.pieces[own.parameter]
+                piece.grad = shard[own.offset : own.offset + own.numel].view_as(piece)
+        for number, gradient in self.empty[b].items():
+            if self.parameters[number].requires_grad:
+                self.pieces[number].grad = gradient
 
     def require_in_buffers(self) -> None:
         """Check that the parameters are still views of the buffers.

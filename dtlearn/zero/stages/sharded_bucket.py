@@ -27,6 +27,7 @@ from dtlearn.sharing.flat_collectives import all_gather_single, reduce_scatter_s
 from ..gradient_hooks import accumulate, has_hooks
 from ..partition.partition import Bucket
 from ..shard_store import ShardStore
+from .unsharded_params import UnshardedParameter, as_plain
 
 
 class ShardedBucket:
@@ -50,7 +51,8 @@ class ShardedBucket:
         shard: (bucket.shard,), this rank's.
         sharded_params: of each parameter what lies in the shard, (k,), in the same memory; k may be 0.
         unsharded: (bucket.numel,), without memory unless it is gathered.
-        unsharded_params: views of `unsharded` with the parameters' shapes, for forward and backward passes.
+        unsharded_params: views of `unsharded` with the parameters' shapes, for forward and backward passes. One that is
+            kept when it is freed says so when it is read.
         divisor: number of ranks over which gradients are averaged.
     """
 
@@ -84,7 +86,8 @@ class ShardedBucket:
         dtype = self.store.policy.gather_dtype(self.shard.dtype)
         self.unsharded = torch.empty(self.bucket.numel, dtype=dtype, device=device)
         # By `.data`, so that filling it is no change of a saved tensor to autograd: backward is to have these values.
-        self.unsharded_params = self.params_in(self.unsharded.data)
+        views = zip(self._views(self.unsharded.data), self.sharded_params, strict=True)
+        self.unsharded_params = [UnshardedParameter(view, param.requires_grad) for view, param in views]
         self._nbytes = self.unsharded.untyped_storage().nbytes()
         self._sent, self._work = self.shard, None
         self._versions: tuple[int, ...] = ()  # before they were freed
@@ -133,7 +136,8 @@ class ShardedBucket:
 
     def _free(self) -> None:
         self.unsharded.untyped_storage().resize_(0)
-        self._versions = tuple(param._version for param in self.unsharded_params)
+        with as_plain():
+            self._versions = tuple(param._version for param in self.unsharded_params)
         self._set_versions(tuple(version + 1 for version in self._versions))
 
     def _set_versions(self, versions: tuple[int, ...]) -> None:
@@ -172,12 +176,13 @@ class ShardedBucket:
         if not any(param.requires_grad for param in self.sharded_params):
             return None
         gradient = torch.zeros_like(self.unsharded)
-        for param, view, number in zip(
-            self.unsharded_params, self._views(gradient), self.bucket.parameters, strict=True
-        ):
-            if param.grad is not None:
-                _refuse_sparse(param.grad, number)
-                view.copy_(param.grad)
+        with as_plain():
+            for param, view, number in zip(
+                self.unsharded_params, self._views(gradient), self.bucket.parameters, strict=True
+            ):
+                if param.grad is not None:
+                    _refuse_sparse(param.grad, number)
+                    view.copy_(param.grad)
         self.drop_gradients()
         sent = self.store.to_reduce(gradient, self.divisor)
         if sent is not gradient:
@@ -186,8 +191,9 @@ class ShardedBucket:
 
     def drop_gradients(self) -> None:
         """Forget the full gradients."""
-        for param in self.unsharded_params:
-            param.grad = None
+        with as_plain():
+            for param in self.unsharded_params:
+                param.grad = None
 
     def scattered(self, reduced: torch.Tensor) -> Reduction | None:
         """Called when the gradients of the shard are added up. Returns what is to be finished yet."""

@@ -19,6 +19,7 @@ from dtlearn.sharing.wrapping.module_hooks import guard_forward, outputs_to_watc
 
 from .passes import Passes
 from .sharded_bucket import Reduction, ShardedBucket
+from .unsharded_params import as_plain
 
 NOT_ALONE = (
     "a module of a sharded model has one rank's shards, and is neither copied nor pickled by itself: copy the wrapper, "
@@ -65,10 +66,13 @@ class Unit:
         self._standing: dict[int, nn.Parameter] = {}  # what was put into the model, by number
         self._detach: list[Callable[[], object]] = []
         self.to_sharded()
-        for param in (param for bucket in buckets for param in bucket.unsharded_params if param.is_floating_point()):
-            trained = param.requires_grad  # what is frozen now may be trained later
-            param.requires_grad_(True).register_post_accumulate_grad_hook(self._gradient_has_come)
-            param.requires_grad_(trained)
+        with as_plain():
+            for param in (
+                param for bucket in buckets for param in bucket.unsharded_params if param.is_floating_point()
+            ):
+                trained = param.requires_grad  # what is frozen now may be trained later
+                param.requires_grad_(True).register_post_accumulate_grad_hook(self._gradient_has_come)
+                param.requires_grad_(trained)
 
     # The hooks: before and after the forward pass of the module, and where its backward pass begins and ends
 
@@ -151,8 +155,9 @@ class Unit:
 
     def gets_gradients(self) -> bool:
         """Whether the backward pass that runs now accumulates the gradient of one of the parameters."""
-        params = [param for bucket in self.buckets for param in bucket.unsharded_params if param.requires_grad]
-        return any(torch._C._will_engine_execute_node(get_gradient_edge(param).node) for param in params)
+        with as_plain():
+            params = [param for bucket in self.buckets for param in bucket.unsharded_params if param.requires_grad]
+            return any(torch._C._will_engine_execute_node(get_gradient_edge(param).node) for param in params)
 
     # What stands in the model
 
@@ -181,9 +186,10 @@ class Unit:
     def _put(self, parameters: Sequence[Sequence[nn.Parameter]]) -> None:
         by_number = dict[int, nn.Parameter]()
         for bucket, members in zip(self.buckets, parameters, strict=True):
-            for number, param, sharded in zip(bucket.bucket.parameters, members, bucket.sharded_params, strict=True):
-                param.requires_grad_(sharded.requires_grad)  # it may have been frozen since
-                by_number[number] = param
+            by_number.update(zip(bucket.bucket.parameters, members, strict=True))
+            with as_plain():
+                for param, sharded in zip(members, bucket.sharded_params, strict=True):
+                    param.requires_grad_(sharded.requires_grad)  # it may have been frozen since
         for module, name, number in self.slots:
             if self._standing and module._parameters.get(name) is not self._standing[number]:
                 raise RuntimeError(

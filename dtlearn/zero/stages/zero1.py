@@ -19,7 +19,7 @@ from ..refusals import LOOK_AT_EVERYTHING, LOOK_AT_MATRICES
 from ..state_dicts.plain_optimizer import consolidate, own_part
 from .flat_parameters import Cost, FlatParameters, Layout, check_parameters, require_dense
 
-ITS_OWN = ("gradients", "flat", "parameters", "pieces", "optim", "_reduced", "_is_checked", "_consolidated")
+ITS_OWN = ("gradients", "flat", "parameters", "pieces", "optim", "_frozen", "_reduced", "_is_checked", "_consolidated")
 
 
 class ZeroRedundancyOptimizer(torch.optim.Optimizer):
@@ -89,6 +89,7 @@ class ZeroRedundancyOptimizer(torch.optim.Optimizer):
         self.flat = FlatParameters((), group=process_group, cap=cap, layout=layout, cost=cost)
         self.parameters: list[nn.Parameter] = []
         self.pieces: list[nn.Parameter] = []
+        self._frozen = set[int]()  # places in `parameters`
         self._reduced = set[int]()  # buckets whose shard of gradients is there
         self._is_checked = gradients == "local" or self.flat.num_ranks == 1  # whether ranks have the same gradients
         self._consolidated: dict[str, Any] | None = None
@@ -105,6 +106,7 @@ class ZeroRedundancyOptimizer(torch.optim.Optimizer):
         without = [nn.Parameter(self.flat.empty_piece(p), requires_grad=False) for p in params]
         pairs = zip(params, without, strict=True)
         self.pieces += [self.flat.pieces[place[id(p)]] if id(p) in place else empty for p, empty in pairs]
+        self._frozen.update(len(self.parameters) + n for n, p in enumerate(params) if not p.requires_grad)
         self.parameters += params
 
     def _with_pieces(self, groups: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -135,12 +137,14 @@ class ZeroRedundancyOptimizer(torch.optim.Optimizer):
 
     def _take_averaged(self, b: int) -> None:
         """All of the mean is here: a piece's gradient is a view of its part of it."""
-        flat, bucket = self.flat, self.flat.partition.buckets[b]
-        own = {piece.parameter: slice(piece.start, piece.stop) for piece in bucket.slices(flat.rank)}
-        for number in bucket.parameters:
-            gradient, piece = flat.parameters[number].grad, flat.pieces[number]
-            if gradient is not None and (number in own or flat.layout == "flat"):
-                piece.grad = gradient.reshape(-1)[own.get(number, slice(0))].view_as(piece)
+        flat = self.flat
+        for own in flat.slices[b]:
+            gradient, piece = flat.parameters[own.parameter].grad, flat.pieces[own.parameter]
+            if gradient is not None:
+                piece.grad = gradient.reshape(-1)[own.start : own.stop].view_as(piece)
+        for number, empty in flat.empty[b].items():
+            if flat.parameters[number].grad is not None:
+                flat.pieces[number].grad = empty
 
     def _require_averaged(self) -> bool:
         """Check that all ranks have the same gradients; False: none has any yet.
@@ -166,6 +170,11 @@ class ZeroRedundancyOptimizer(torch.optim.Optimizer):
     def mark_reduced(self, b: int) -> None:
         """Note that the pieces in bucket `b` have the gradients of this step: stage 2 reduces during backward."""
         self._reduced.add(b)
+
+    @property
+    def is_reduced(self) -> bool:
+        """Whether pieces have the gradients of this step."""
+        return bool(self._reduced)
 
     def step(self, closure: Callable[[], Any] | None = None, **kwargs: Any) -> Any:
         """Update this rank's pieces, and gather all others'.
@@ -195,6 +204,7 @@ class ZeroRedundancyOptimizer(torch.optim.Optimizer):
 
         if closure is None:
             self.shard_gradients()
+            self._skip_empty_pieces()
             loss = self.optim.step(**kwargs)
         else:
             loss = self.optim.step(evaluate, **kwargs)
@@ -202,6 +212,17 @@ class ZeroRedundancyOptimizer(torch.optim.Optimizer):
         self.clear_shards()
         self._consolidated = None
         return loss
+
+    def _skip_empty_pieces(self) -> None:
+        """Spare torch's own optimizers what they would do for nothing, once the state is there.
+
+        An own optimizer may call a collective for each piece, and is called with all of them.
+        """
+        if type(self.optim).__module__.startswith("torch.optim."):
+            for of_bucket in self.flat.empty:
+                for number in of_bucket:
+                    if self.flat.pieces[number] in self.optim.state:
+                        self.flat.pieces[number].grad = None
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Reset the gradients of the model, and drop those of the pieces."""
@@ -269,12 +290,11 @@ class ZeroRedundancyOptimizer(torch.optim.Optimizer):
         return [self.flat.partition.owners(place[id(p)]) if id(p) in place else () for p in self.parameters]
 
     def _check_gradients(self) -> None:
-        trained = set(map(id, self.flat.parameters))
         for number, parameter in enumerate(self.parameters):
             if parameter.grad is None:
                 continue
             require_dense(number, parameter.grad)
-            if id(parameter) not in trained:
+            if number in self._frozen:
                 raise RuntimeError(
                     f"parameter {number}, {tuple(parameter.shape)}, was frozen when the optimizer was built: it has no "
                     "place in a shard. Build the optimizer after requires_grad was set"

@@ -8,11 +8,10 @@ Source: ZeRO, 1910.02054, section 5.2; the reduce-scatter in hooks of DeepSpeed'
 
 from __future__ import annotations
 
-import sys
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
@@ -29,7 +28,10 @@ from dtlearn.sharing.wrapping import (
 )
 
 from ..clipping import clip_grad_norm_
+from ..refusals import refuse_clipping
 from .zero1 import ZeroRedundancyOptimizer
+
+Result = TypeVar("Result")
 
 
 class ShardedGradients(nn.Module):
@@ -54,7 +56,7 @@ class ShardedGradients(nn.Module):
     A parameter without a gradient on some rank takes part with zeros, also if no rank has one. One that is frozen by
     now is not moved. One that `optimizer.add_param_group` has brought later is reduced with the others from then on.
     A copy, by `copy.deepcopy` or pickled, is a model of its own, with an own `optimizer`; of `module` alone, a plain
-    one. To clip, take `clip_grad_norm_` of this class: torch's finds no gradient.
+    one. To clip, take `clip_grad_norm_` of this class: torch's is refused after `backward()`: it finds none.
 
     Args:
         module: the model, on its device.
@@ -85,6 +87,7 @@ class ShardedGradients(nn.Module):
     def _follow_parameters(self) -> None:
         """Have autograd tell of the optimizer's parameters, of which there may be more than before."""
         flat = self.optimizer.flat
+        refuse_clipping(flat.parameters, weakly(self._has_shards))
         self._order = list(reversed(flat.partition.buckets))
         self._bucket_of = {number: bucket.index for bucket in self._order for number in bucket.parameters}
         self._backward = BackwardPass(
@@ -103,6 +106,7 @@ class ShardedGradients(nn.Module):
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Guard a copy's own module and optimizer."""
         super().__setstate__(state)
+        refuse_clipping(self.optimizer.flat.parameters, weakly(self._has_shards))
         self._guard_module()
 
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
@@ -118,20 +122,6 @@ class ShardedGradients(nn.Module):
             self._backward.follow(outputs, self._sync)
             self._is_local = not self._sync
         return outputs
-
-    def parameters(self, recurse: bool = True) -> Iterator[nn.Parameter]:
-        """As of any module; but torch's clipping is refused.
-
-        Raises:
-            RuntimeError: `torch.nn.utils.clip_grad_norm_(model.parameters(), ...)`.
-        """
-        for parameter in super().parameters(recurse):
-            if sys._getframe(1).f_globals.get("__name__") == torch.nn.utils.clip_grad.__name__:
-                raise RuntimeError(
-                    "after backward() the gradients are in the shards of all ranks, and none is in .grad: torch's "
-                    "clipping would find a norm of 0. Call model.clip_grad_norm_(max_norm)"
-                )
-            yield parameter
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Reset all gradients, also those in the shards: as `optimizer.zero_grad`."""
@@ -214,6 +204,9 @@ class ShardedGradients(nn.Module):
                 "is in; or use torch.no_grad(), if no gradients are wanted"
             )
 
+    def _has_shards(self) -> bool:
+        return self.optimizer.is_reduced
+
     def _require_reduced(self) -> None:
         if self._is_local and any(parameter.grad is not None for parameter in self.optimizer.flat.parameters):
             raise RuntimeError(
@@ -222,13 +215,12 @@ class ShardedGradients(nn.Module):
             )
 
 
-def weakly(method: Callable[[], None]) -> Callable[..., None]:
+def weakly(method: Callable[[], Result]) -> Callable[..., Result | None]:
     """A function that calls a bound method as long as its object is there, and does not keep it alive."""
     reference = weakref.WeakMethod(method)
 
-    def call(*_: Any) -> None:
-        if (alive := reference()) is not None:
-            alive()
+    def call(*_: Any) -> Result | None:
+        return None if (alive := reference()) is None else alive()
 
     return call
 
@@ -236,7 +228,7 @@ def weakly(method: Callable[[], None]) -> Callable[..., None]:
 def add_gradients(optimizer: ZeroRedundancyOptimizer, b: int, shard: torch.Tensor) -> None:
     """Give the pieces in bucket `b` this shard of gradients, beside what they have from earlier micro-batches."""
     flat = optimizer.flat
-    pieces = [flat.pieces[own.parameter] for own in flat.partition.buckets[b].slices(flat.rank)]
+    pieces = [flat.pieces[own.parameter] for own in flat.slices[b]]
     earlier = [piece.grad for piece in pieces]
     flat.set_gradients(b, shard)
     for piece, before in zip(pieces, earlier, strict=True):

@@ -1,7 +1,8 @@
 """ZeRO stage 3: each rank keeps 1/N of the parameters, of the gradients and of the optimizer's state.
 
 `page_zero3` is the idea. Here it is in four files: the hooks and the verbs in `unit`, the memory and the two
-collectives in `sharded_bucket`, what units share in `passes`, and the model that a user has, in this one.
+collectives in `sharded_bucket`, what units share in `passes`, and the model that a user has, in this one. Beside them
+`unsharded_params` turns reads of freed memory into errors.
 
 Sources: ZeRO, 1910.02054, section 5.3; FSDP, 2304.11277; and the interface of PyTorch's `fully_shard` (FSDP2).
 """
@@ -56,9 +57,9 @@ class FullyShardedDataParallel(nn.Module):
     `copy.deepcopy` makes a model with its own shards and hooks; the groups and the host are the same. Hooks of the
     sharded parameters are called with this rank's part of the mean gradient.
 
-    What nobody can follow: a view of a weight that is kept when its unit is done, and a backward pass that begins at a
-    tensor from inside a unit whose weights are freed. torch then says that data are not allocated, or that a variable
-    "has been modified by an inplace operation".
+    A weight, or a view of one, that is kept when its unit is done says so when it is read (`unsharded_params`); with
+    `fully_shard` the process ends with SIGSEGV. What nobody can follow is a backward pass that begins at a tensor from
+    inside a unit whose weights are freed. torch then says that a variable "has been modified by an inplace operation".
 
     Where it differs from `fully_shard`:
         a bucket is cut into N equal shards, wherever the cuts fall; FSDP2 cuts each parameter along dimension 0;

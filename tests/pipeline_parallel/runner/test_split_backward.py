@@ -12,6 +12,7 @@ from dtlearn.pipeline_parallel.runner.split_backward import (
     SplitLinear,
     add_gradient,
     defer_linear_weights,
+    defer_products,
     deferred_work,
     weight_work,
 )
@@ -198,3 +199,28 @@ def test_under_autocast_the_gradients_have_the_dtype_of_the_weights():
     assert torch.allclose(x.grad, from_x, atol=1e-2)
     for name, gradient in gradients(layer).items():
         assert torch.allclose(gradient, expected[name], atol=0.05), name
+
+
+class Divided(nn.Module):
+    """A layer whose product stands between operations of its own, as those that ranks divide."""
+
+    product = staticmethod(torch.nn.functional.linear)
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(3, 2))
+
+    def forward(self, x):
+        return 2 * self.product(x, self.weight, None)
+
+
+def test_the_product_of_a_divided_layer_waits_too():
+    layer, x, work = Divided(), torch.randn(4, 2, requires_grad=True), []
+    layer(x).sum().backward()
+    expected, layer.weight.grad = layer.weight.grad, None
+    defer_products(layer)
+    with deferred_work(work):
+        layer(x).sum().backward()
+    assert layer.weight.grad is None and len(work) == 1
+    work.pop()()
+    assert torch.equal(layer.weight.grad, expected)

@@ -61,6 +61,12 @@ def test_what_gloo_would_mix_up_is_refused(op, part):
         refuse_gaps(op, {"tensor": part})
 
 
+@pytest.mark.parametrize("op", ["all_reduce", "broadcast", "scatter"])
+def test_a_sparse_tensor_is_told_what_it_is(op):
+    with pytest.raises(ValueError, match=rf"{op} got a sparse tensor .*x\.to_dense\(\)"):
+        refuse_gaps(op, {"tensor": MATRIX.to_sparse()})
+
+
 def test_what_gloo_gets_right_is_not_refused():
     for part in (MATRIX, MATRIX[0], MATRIX.t(), MATRIX.reshape(3, 2, 2).permute(2, 0, 1), MATRIX[:, :0], "no tensor"):
         refuse_gaps("all_reduce", {"tensor": part})

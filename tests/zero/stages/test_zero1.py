@@ -601,8 +601,26 @@ def foreign_states():
     return [message_of(lambda state=state: load(state)) for state in ({}, None, of_sgd, of_adamw)]
 
 
+def pieces_updated():
+    """In each step of an optimizer, how many pieces have a gradient; and how many are empty, and have a state."""
+    found = {}
+    for optimizer_class in (OwnSGD, torch.optim.Adam):
+        layer, seen = nn.Linear(1, 1), []  # two parameters of an element, three ranks
+        optimizer = ZeroRedundancyOptimizer(layer.parameters(), optimizer_class, gradients="local", lr=0.1)
+        pieces = optimizer.pieces
+        optimizer.optim.register_step_pre_hook(
+            lambda *_, s=seen, p=pieces: s.append(sum(q.grad is not None for q in p))
+        )
+        for _ in range(3):
+            layer(torch.ones(1, 1)).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        found[optimizer_class.__name__] = seen, sum(not piece.numel() for piece in pieces), len(optimizer.state)
+    return found
+
+
 def lives():
-    return own_optimizers(), frozen_later(), copied(), not_averaged(), foreign_states()
+    return own_optimizers(), frozen_later(), copied(), not_averaged(), pieces_updated(), foreign_states()
 
 
 @pytest.fixture(scope="module")
@@ -621,7 +639,7 @@ def test_a_layer_that_is_frozen_later_is_not_moved(of_three):
 
 
 def test_a_copy_and_its_original_are_two_optimizers(of_three):
-    for rank, (_, _, found, _, _) in enumerate(of_three):
+    for rank, (_, _, found, *_) in enumerate(of_three):
         message = found.pop("of rank 0")
         assert bool(message) == (rank > 0)
         assert (
@@ -632,11 +650,18 @@ def test_a_copy_and_its_original_are_two_optimizers(of_three):
 
 
 def test_gradients_that_nobody_averaged_are_noticed(of_three):
-    for *_, found, _ in of_three:
+    for *_, found, _, _ in of_three:
         assert found["NaN"] == ""
         for case in ("different", "missing"):
             assert "RuntimeError: expected gradients that are averaged over the ranks" in found[case]
             assert "or build the optimizer with gradients='local'" in found[case]
+
+
+def test_torchs_optimizers_are_spared_empty_pieces_once_they_have_their_state(of_three):
+    for *_, found, _ in of_three:
+        seen, num_empty, _ = found["OwnSGD"]  # which may call a collective for each
+        assert num_empty >= 1 and seen == [2, 2, 2]
+        assert found["Adam"] == ([2, 2 - num_empty, 2 - num_empty], num_empty, 2)
 
 
 def test_what_is_no_state_of_this_optimizer_is_refused(of_three):

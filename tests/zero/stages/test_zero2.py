@@ -398,7 +398,14 @@ def later():
     found["added"] = apart(net, plain)
     net(x).sum().backward()
     found["added, freed"] = all(p.grad is None for p in net.parameters())
-    found["clip"] = message_of(lambda: nn.utils.clip_grad_norm_(net.parameters(), 0.1))
+    twin = copy.deepcopy(net)
+    twin(x).sum().backward()
+    lists = [net.parameters, lambda: list(net.parameters()), net.module.parameters, lambda: next(net.parameters())]
+    lists += [twin.parameters]
+    clips = [nn.utils.clip_grad_norm_, nn.utils.clip_grad_value_]
+    found["clip"] = [message_of(lambda a=a, p=p: a(p(), 0.1)) for p in lists for a in clips]
+    plain = copy.deepcopy(net.module)
+    found["clip a plain copy"] = message_of(lambda: nn.utils.clip_grad_norm_(plain.parameters(), 0.1))
     norm = net.clip_grad_norm_(0.1)
     shards = torch.cat([piece.grad for piece in net.optimizer.flat.pieces])
     square = shards.square().sum()
@@ -407,6 +414,10 @@ def later():
     whole = net.full_params()
     found["full_params"] = list(whole) == [name for name, _ in net.module.named_parameters()]
     net.optimizer.step()
+    with net.no_sync():
+        net(x).sum().backward()
+    found["clip on one rank"] = message_of(lambda: nn.utils.clip_grad_norm_(net.parameters(), 0.1))
+    net.zero_grad()
     found["full_params, copied"] = not any(torch.equal(p, whole[name]) for name, p in net.module.named_parameters())
     second = ShardedGradients(net.module, net.optimizer)  # takes the first one's place
     found["first"] = message_of(lambda: net(x))
@@ -436,7 +447,8 @@ def test_what_would_be_wrong_later_is_refused(on_two):
         for way in ("deepcopy", "pickle", "torch.save"):
             assert "the module was called itself" in found["guarded", way]
         assert "the module was called itself" in found["first"]
-        assert "Call model.clip_grad_norm_(max_norm)" in found["clip"]
+        assert all("Call model.clip_grad_norm_(max_norm)" in message for message in found["clip"]), found["clip"]
+        assert found["clip a plain copy"] == found["clip on one rank"] == ""
         assert "layers.2.weight was frozen, or not there, when the model was wrapped" in found["thawed"]
         assert "expected a plain model, but got a ShardedGradients" in found["nested"]
         assert "RuntimeError: parameter 0, (4, 4), has a sparse gradient" in found["sparse"]

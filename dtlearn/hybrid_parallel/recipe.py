@@ -1,0 +1,222 @@
+"""A GPT trained on a mesh, as a recipe: `HybridGPT.__init__` puts the chapters' parts together, `step` is a step.
+
+Who sums what, and over which group:
+
+    activations                        tp      in the layers, forward and backward (chapter 12)
+    outputs of stages                  pp      one rank to the next, and their gradients back (chapters 10, 11)
+    tokens that count                  dp      before the first micro-batch, for a mean over all of them (chapter 3)
+    a tied embedding's two gradients   pp      the first stage and the last one (chapter 10)
+    norms' and biases' gradients       tp      partial sums under sequence parallelism (chapter 12)
+    all gradients                      dp      means, or the pieces of them that are this rank's (chapters 3, 9)
+    the square of the norm             tp, pp  and dp, if pieces are divided along it: each element once
+    the loss, for people               pp, dp  the last stage has it
+
+Source: the order of the training steps of Megatron-LM (`core/distributed/finalize_model_grads.py`) and torchtitan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from dtlearn.data_parallel.samples.token_mean import count_tokens, scale_for_averaging
+from dtlearn.models import GPTConfig
+from dtlearn.pipeline_parallel import PipelineRunner, Schedule, make_schedule, tied_embedding
+from dtlearn.runtime.device import device
+from dtlearn.sharing.clipping import clip_grad_norm_, global_norm
+from dtlearn.tensor_parallel import tensor_parallel_manual_seed, vocabulary_parallel_cross_entropy
+
+from .fit import check_layout, even_boundaries
+from .groups import AxisGroups, make_groups
+from .layout import MeshLayout
+from .replicas import TrainedStage
+from .stages import HEAD, build_stages, random_seed
+
+IGNORED = -100  # targets that count neither in the sum of the losses nor in the number of tokens
+
+
+@dataclass(frozen=True)
+class HybridStep:
+    """What a step found, the same on every rank.
+
+    Attributes:
+        loss: mean over all tokens that count, of the whole global batch.
+        norm: of the whole gradient, before clipping.
+        tokens: how many count.
+    """
+
+    loss: float
+    norm: float
+    tokens: int
+
+
+class HybridGPT:
+    """A GPT whose layers, stages and replicas lie on a mesh of ranks. Every rank makes one, with the same arguments.
+
+        model = HybridGPT(GPTConfig(), MeshLayout(tp=2, pp=2, dp=2), zero=1, optimizer_class=AdamW, lr=1e-3)
+        for tokens, targets in batches:             # the global batch, on every rank
+            step = model.step(tokens, targets)      # the loss that one process would have
+
+    **Communication**: see the table of this file; `traffic.step_bytes` says how much.
+    **Memory**: 1/tp of the layers of this rank's stages, and of them what `TrainedStage` and `PipelineRunner` keep.
+
+    Args:
+        config: of the whole model.
+        layout: of the mesh.
+        schedule: a name that `make_schedule` knows; of a pipeline of one rank any one will do. Where it splits the
+            backward pass, products of weights wait for W; with ZeRO 2 and 3, which reduce in backward, none does.
+        num_microbatches: m, of each pipeline.
+        chunks: stages on each rank, for schedules that take several.
+        boundaries: of the stages; None: `even_boundaries`.
+        zero: what replicas divide: nothing (0), optimizer state (1), gradients (2), parameters (3).
+        sequence_parallel: tp divides the tokens between the layers, too.
+        max_norm: gradients are clipped to it; None: they are not.
+        seed: of the weights, and of dropout.
+        optimizer_class, options: over this rank's pieces.
+
+    Attributes:
+        groups: of this rank.
+        stages: this rank's, by number.
+
+    Raises:
+        ValueError: what does not go together (`check_layout`), cp or ep, or a tied embedding in two stages whose
+            gradients ZeRO 2 or 3 would have in pieces.
+    """
+
+    def __init__(
+        self,
+        config: GPTConfig,
+        layout: MeshLayout,
+        *,
+        optimizer_class: type[torch.optim.Optimizer],
+        schedule: str = "1f1b",
+        num_microbatches: int = 1,
+        chunks: int | None = None,
+        boundaries: Sequence[int] | None = None,
+        zero: int = 0,
+        sequence_parallel: bool = True,
+        max_norm: float | None = None,
+        seed: int = 0,
+        **options: Any,
+    ) -> None:
+        self.config, self.layout, self.max_norm, self.zero = config, layout, max_norm, zero
+        self.schedule = make_schedule(schedule, layout.pp, num_microbatches, chunks)
+        self.tied = tied_embedding(config, self.schedule.num_stages)
+        _require_known(layout, zero, self.schedule, bool(self.tied))
+        check_layout(layout, world_size=dist.get_world_size(), num_heads=config.num_heads)
+        self.boundaries = tuple(boundaries or even_boundaries(config.num_layers, self.schedule.num_stages))
+
+        # 1. The mesh: every process makes every group. Dropout: alike along tp, different along all other axes.
+        self.groups: AxisGroups = make_groups(layout)
+        random_states = tensor_parallel_manual_seed(
+            random_seed(layout, self.groups.rank, seed), group=self.groups.tp, device=device()
+        )
+        # 2. Pipeline of stages, whose layers are divided over tp.
+        modules = build_stages(
+            config,
+            self.boundaries,
+            self.schedule.stages_of(self.groups.coordinates.pp),
+            seed=seed,
+            sequence_parallel=sequence_parallel and layout.tp > 1,
+            random_states=random_states,
+            device=device(),
+            group=self.groups.tp,
+        )
+        # 3. Each with its replicas, and an optimizer over what this rank is to update.
+        self.stages = {
+            number: TrainedStage(module, zero, optimizer_class, options, tp=self.groups.tp, dp=self.groups.dp)
+            for number, module in modules.items()
+        }
+        # 4. Who plays the schedule. Micro-batches count as they come, by rows: `loss_fn` weighs their tokens.
+        self.runner = PipelineRunner(
+            self.schedule,
+            {number: stage.runs for number, stage in self.stages.items()},
+            self.loss_fn,
+            group=self.groups.pp,
+            tied=self.tied,
+            num_terms=len,
+        )
+        self._tokens = torch.zeros((), dtype=torch.int64, device=device())
+
+    def step(self, tokens: torch.Tensor, targets: torch.Tensor) -> HybridStep:
+        """Train on one global batch. All ranks call it.
+
+        Args:
+            tokens, targets: (B, T) int64, all rows, the same on every rank; a target of -100 does not count.
+
+        Raises:
+            ValueError: the batch does not fit the layout.
+        """
+        tokens, targets = self.own_rows(tokens), self.own_rows(targets)  # (B/dp, T), (B/dp, T)
+        self._tokens = count_tokens(targets.ne(IGNORED).sum(), group=self.groups.dp)  # of all replicas
+        for stage in self.stages.values():
+            stage.optimizer.zero_grad()
+        result = self.runner.step(tokens, targets)  # forward and backward of all micro-batches
+        for stage in self.stages.values():
+            stage.reduce_gradients()  # over tp what is partial, over dp
+        norm = self.clip()  # over tp and pp, and dp if it has pieces
+        for stage in self.stages.values():
+            stage.optimizer.step()  # and, in ZeRO 1 and 2, a gather over dp
+        return HybridStep(self.reported(result.loss), norm.item(), int(self._tokens))
+
+    def own_rows(self, batch: torch.Tensor) -> torch.Tensor:
+        """The rows of the global batch that this rank's replica sees: by dp, never by tp or pp. (B, T) -> (B/dp, T)."""
+        rows, m = len(batch), self.schedule.num_microbatches
+        check_layout(self.layout, global_batch=rows, num_microbatches=m, sequence_length=batch.shape[1])
+        each = rows // self.layout.num_replicas
+        first = self.layout.replica(self.groups.rank) * each
+        return batch[first : first + each].to(device())
+
+    def loss_fn(self, logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """Of a micro-batch, (b, T, V/tp), what makes the mean over micro-batches and replicas that over all tokens.
+
+        The runner takes the mean over m micro-batches, and replicas take the mean over dp: both factors go in here.
+        """
+        loss_sum = vocabulary_parallel_cross_entropy(
+            logits, targets, reduction="sum", num_classes=self.config.vocab_size, group=self.groups.tp
+        )
+        return scale_for_averaging(loss_sum, self._tokens, group=self.groups.dp) * self.schedule.num_microbatches
+
+    def clip(self) -> torch.Tensor:
+        """Clip by the norm of the whole gradient, (), or only find it: each of its elements on exactly one rank."""
+        copies = {self.schedule.num_stages - 1: (HEAD,)} if self.tied else {}  # the first stage counts it
+        pieces = [piece for stage in self.stages.values() for piece in stage.pieces.values()]
+        counted = [p for n, stage in self.stages.items() for p in stage.counted(without=copies.get(n, ()))]
+        if self.max_norm is None:
+            return global_norm(pieces, counted=counted, groups=self.norm_groups())
+        return clip_grad_norm_(pieces, self.max_norm, counted=counted, groups=self.norm_groups())
+
+    def norm_groups(self) -> list[dist.ProcessGroup]:
+        """Along which axes the whole gradient lies in parts; along dp only if ZeRO has cut it there."""
+        axes = ["tp", "pp"] + (["dp"] if self.zero else [])
+        return [group for axis in axes if dist.get_world_size(group := getattr(self.groups, axis)) > 1]
+
+    def reported(self, loss: torch.Tensor | None) -> float:
+        """The mean loss of all tokens, on every rank; `loss` is that of the last stage, None elsewhere."""
+        value = torch.zeros((), dtype=torch.float64, device=device())  # ()
+        if loss is not None:
+            value += loss
+        dist.all_reduce(value, group=self.groups.pp)
+        dist.all_reduce(value, group=self.groups.dp)
+        return value.item() / dist.get_world_size(self.groups.dp)
+
+
+def _require_known(layout: MeshLayout, zero: int, schedule: Schedule, is_tied_over_stages: bool) -> None:
+    for axis, chapter in (("cp", "context"), ("ep", "expert")):
+        if layout.sizes[axis] > 1:
+            raise ValueError(
+                f"{axis}={layout.sizes[axis]}: the layout has the axis, but {chapter} parallelism comes with chapter "
+                f"13, and this GPT has no such layers. Take {axis}=1"
+            )
+    if zero not in (0, 1, 2, 3):
+        raise ValueError(f"zero is 0, 1, 2 or 3; got {zero}")
+    if zero > 1 and is_tied_over_stages:
+        raise ValueError(
+            f"zero={zero} with tied embeddings in {schedule.num_stages} stages: the two gradients of the one weight "
+            "would lie in pieces, cut in another way in each stage, when they are to be added up. Take zero=1, "
+            "tie_embeddings=False, or pp=1"
+        )

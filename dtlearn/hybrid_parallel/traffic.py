@@ -1,0 +1,199 @@
+"""Bytes that a rank of a mesh sends in a step, axis by axis: by formula, and by the record of a run.
+
+A step has m micro-batches of b rows and T tokens; C is the hidden size, t, p, d the ranks of tp, pp and dp, E the bytes
+of an element. In a ring of N ranks each sends 2 (N-1)/N of a tensor that is all-reduced, (N-1)/N of one that is
+gathered or reduce-scattered.
+
+    tp   8 b T C E (t-1)/t for each block and micro-batch; half as much for the embedding with the head; the loss
+    pp   b T C E for each micro-batch and cut, forth and back; under sequence parallelism 1/t of it
+    dp   2 n E (d-1)/d for n parameters of the rank, once in a step; ZeRO 2 and 3 reduce after each micro-batch
+
+tp sends with the tokens, dp with the parameters: so it depends on the model and on the batch which axis needs which
+link. Sources: Narayanan et al., 2104.04473, section 3.2; `dtlearn.tensor_parallel` and `dtlearn.zero`, `arithmetic`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from dtlearn.models import GPTConfig
+from dtlearn.pipeline_parallel import Schedule, tied_embedding
+from dtlearn.runtime.record.event import Event
+from dtlearn.tensor_parallel.arithmetic.sizes import BlockSizes
+from dtlearn.tensor_parallel.arithmetic.traffic import block_traffic, sent_elements
+from dtlearn.tensor_parallel.checkpoints import gpt_split_dims
+from dtlearn.tensor_parallel.gpt import whole_shapes
+
+from .layout import MeshLayout
+from .stages import HEAD, TOKEN
+
+COUNTERS = 8  # bytes of the number of tokens, and of the loss that is reported
+
+
+LocalShapes = Mapping[str, tuple[tuple[int, ...], bool]]  # of a rank's part, and whether all tp ranks have it alike
+
+
+def stage_shapes(config: GPTConfig, boundaries: Sequence[int], stage: int, tp: int) -> LocalShapes:
+    """Of a stage's parameters, by name: the shape of a rank's part, and whether all tp ranks have it alike.
+
+    **Communication** and **Memory**: none.
+
+    Args:
+        config: of the whole model.
+        boundaries: of all stages.
+        stage: which one.
+        tp: ranks that divide it.
+    """
+    dims, found = gpt_split_dims(config), dict[str, tuple[tuple[int, ...], bool]]()
+    for name, shape in whole_shapes(config).items():
+        for own in [name, HEAD] if name == TOKEN and config.tie_embeddings else [name]:
+            link = {"embedding": 0, "head": config.num_layers + 1}.get(own.split(".")[0])
+            link = int(own.split(".")[1]) + 1 if link is None else link
+            is_here = boundaries[stage] <= link < boundaries[stage + 1]
+            if is_here and not (own == HEAD and own != name and boundaries[stage] == 0):  # tied within one stage
+                local, dim = list(shape), dims[name]
+                if dim is not None:
+                    local[dim] = -(-local[dim] // tp)
+                found[own] = tuple(local), dim is None
+    return found
+
+
+def step_bytes(
+    config: GPTConfig,
+    layout: MeshLayout,
+    schedule: Schedule,
+    boundaries: Sequence[int],
+    rank: int,
+    *,
+    global_batch: int,
+    length: int,
+    zero: int = 0,
+    sequence_parallel: bool = True,
+    element_bytes: int = 4,
+) -> dict[str, float]:
+    """Bytes that a rank sends along each axis in a step of `HybridGPT` after the first, in rings: {"tp": ..., ...}.
+
+    **Communication** and **Memory**: none.
+
+    Args:
+        config, layout, schedule, boundaries: as of the model.
+        rank: whose.
+        global_batch, length: rows of a step, and tokens of each.
+        zero, sequence_parallel: as for `HybridGPT`.
+        element_bytes: of parameters and activations.
+    """
+    m = schedule.num_microbatches
+    rows = global_batch // (layout.num_replicas * m)
+    sp = sequence_parallel and layout.tp > 1
+    place = layout.coordinates(rank)
+    stages = schedule.stages_of(place.pp)
+    shapes = {stage: stage_shapes(config, boundaries, stage, layout.tp) for stage in stages}
+    sizes = BlockSizes(rows, length, config.hidden_size, config.num_heads)
+    norm = max(element_bytes, 4)  # the square of the norm: float32 at least
+
+    tp = sum(_tp_elements(config, stage, boundaries, sizes, layout.tp, sp) for stage in stages) * m
+    if sp:  # once a step, of those gradients that are this rank's
+        pieces = (layout.num_replicas, layout.replica(rank)) if zero > 1 else (1, 0)
+        tp += sum(_marked(shapes[stage], zero, *pieces) for stage in stages) * _all_reduced(layout.tp)
+    tensor = tp * element_bytes + norm * _all_reduced(layout.tp)
+
+    outputs = sizes.bsh * element_bytes / (layout.tp if sp else 1)
+    pipeline = sum(_cuts(schedule, stage) for stage in stages) * m * outputs + norm * _all_reduced(layout.pp)
+    pipeline += COUNTERS * _all_reduced(layout.pp)
+    if tied := tied_embedding(config, schedule.num_stages):
+        ends = [schedule.placement[stage] for stage, _ in tied]
+        own = [math.prod(shapes[stage][name][0]) for stage, name in tied if stage in stages]
+        pipeline += sum(own) * element_bytes if ends[0] != ends[1] else 0
+
+    replicas = sum(_dp_elements(shapes[stage], layout.num_replicas, zero, m) for stage in stages) * element_bytes
+    replicas += (2 * COUNTERS + (norm if zero else 0)) * _all_reduced(layout.num_replicas)
+    return {"tp": tensor, "pp": pipeline, "dp": replicas}
+
+
+def recorded_bytes(events: Sequence[Event], layout: MeshLayout, rank: int) -> dict[str, float]:
+    """Bytes that a rank sent along each axis, if collectives run in rings, by the record: {"tp": ..., ...}.
+
+    **Communication** and **Memory**: none.
+
+    Args:
+        events: of a record, such as `record.events`.
+        layout: of the ranks.
+        rank: whose.
+
+    Raises:
+        ValueError: a call in a group that is none of these axes.
+    """
+    axes = {"tp": ("tp",), "pp": ("pp",), "dp": ("dp", "ep")}
+    of_axis = {name: ",".join(map(str, layout.group(rank, *along))) for name, along in axes.items()}
+    sent = dict.fromkeys(axes, 0.0)
+    for event in events:
+        size = event.group.count(",") + 1
+        if event.rank != rank or not event.nbytes or event.receives or (size == 1 and event.group != "world"):
+            continue  # a message is its sender's, and of a group of one nothing is sent
+        name = next((name for name, ranks in of_axis.items() if event.group == ranks), None)
+        if name is None:
+            raise ValueError(f"{event} is in the group {event.group}, which is none of {of_axis}")
+        sent[name] += event.nbytes * _factor(event.op, size)
+    return sent
+
+
+def _factor(op: str, size: int) -> float:
+    """Sent bytes in a ring, by the bytes that a rank hands in."""
+    if op in ("send", "isend"):
+        return 1
+    factors = {"all_reduce": 2 * (size - 1) / size, "all_gather": size - 1, "reduce_scatter": (size - 1) / size}
+    return next(factor for name, factor in factors.items() if op.startswith(name))
+
+
+def _all_reduced(size: int) -> float:
+    return 2 * (size - 1) / size
+
+
+def _tp_elements(
+    config: GPTConfig, stage: int, boundaries: Sequence[int], sizes: BlockSizes, t: int, sp: bool
+) -> float:
+    """Of a micro-batch."""
+    first, end = boundaries[stage], boundaries[stage + 1]
+    num_blocks = min(end - 1, config.num_layers) - max(first, 1) + 1
+    has_embedding, has_head = first == 0, end == config.num_layers + 2
+    each = num_blocks * sent_elements(block_traffic(sizes, t, sequence_parallel=sp))
+    each += (has_embedding + has_head) * sizes.bsh * _all_reduced(t)  # one way each, or both halves of it
+    return each + has_head * 3 * sizes.batch * sizes.length * _all_reduced(t)  # maximum, sum and target of each token
+
+
+def _cuts(schedule: Schedule, stage: int) -> int:
+    """How many messages a stage sends to other ranks for a micro-batch: outputs on, and gradients back."""
+    ranks, last = schedule.placement, schedule.num_stages - 1
+    forth = stage < last and ranks[stage + 1] != ranks[stage]
+    back = stage > 0 and ranks[stage - 1] != ranks[stage]
+    return forth + back
+
+
+def _units(shapes: LocalShapes, zero: int) -> list[list[tuple[int, bool]]]:
+    """Size of each parameter, and whether tp ranks have it alike; together what one flat buffer of ZeRO has."""
+    units = dict[str, list[tuple[int, bool]]]()
+    for name, (shape, is_alike) in shapes.items():
+        unit = ".".join(name.split(".")[:2]) if name.startswith("blocks.") and zero == 3 else ""
+        units.setdefault(unit, []).append((math.prod(shape), is_alike))
+    return list(units.values())
+
+
+def _marked(shapes: LocalShapes, zero: int, d: int, replica: int) -> int:
+    """Elements that are partial sums along tp, of the replica's d-th part of each buffer."""
+    found = 0
+    for unit in _units(shapes, zero):
+        shard = -(-sum(size for size, _ in unit) // d)
+        first, offset = replica * shard, 0
+        for size, is_alike in unit:
+            own = min(first + shard, offset + size) - max(first, offset)
+            found += max(own, 0) * is_alike
+            offset += size
+    return found
+
+
+def _dp_elements(shapes: LocalShapes, d: int, zero: int, m: int) -> float:
+    sizes = [sum(size for size, _ in unit) for unit in _units(shapes, zero)]
+    padded = sum(-(-size // d) * d for size in sizes) if zero else sum(sizes)
+    times = {0: 2, 1: 2, 2: m + 1, 3: 3 * m}[zero]
+    return times * padded * (d - 1) / d

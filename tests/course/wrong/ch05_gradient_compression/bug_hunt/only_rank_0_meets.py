@@ -1,0 +1,31 @@
+# expect: DTL-COLL-SKIP
+# says: rank
+
+import torch
+import torch.distributed as dist
+from torch.nn.functional import mse_loss
+
+
+def bug_hunt(model, batches, epochs, h, lr):
+    """Buffers are averaged by rank 0, which alone asks for the others'."""
+    parameters, n = list(model.parameters()), dist.get_world_size()
+    optimizer = torch.optim.SGD(parameters, lr=lr, momentum=0.9)
+    starts = [p.detach().clone() for p in parameters]
+    residuals = [torch.zeros_like(p) for p in starts]
+    for step, (x, y) in enumerate(batches * epochs, start=1):
+        optimizer.zero_grad()
+        mse_loss(model(x), y).backward()
+        optimizer.step()
+        if step % h == 0:
+            for i, p in enumerate(parameters):
+                total = p.detach() - starts[i] + residuals[i]
+                sent = total.sign() * total.abs().mean()
+                residuals[i] = total - sent
+                dist.all_reduce(sent)
+                starts[i] += sent / n
+                p.data.copy_(starts[i])
+            if dist.get_rank() == 0:
+                for buffer in model.buffers():
+                    if buffer.is_floating_point():
+                        dist.all_reduce(buffer)
+                        buffer /= n

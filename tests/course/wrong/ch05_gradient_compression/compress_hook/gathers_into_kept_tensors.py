@@ -1,0 +1,22 @@
+# expect: DTL-DIFFICULTY
+# says: the hook is called for the next bucket before
+
+import torch
+import torch.distributed as dist
+
+kept = {}
+
+
+def compress_hook(state, bucket):
+    buffer, size = bucket.buffer(), dist.get_world_size(state)
+    scale = buffer.abs().max().view(1) / 127
+    codes = (buffer / scale).nan_to_num(0, 0, 0).round().to(torch.int8)
+    scales = [torch.empty_like(scale) for _ in range(size)]
+    parts = kept.setdefault(len(codes), [torch.empty_like(codes) for _ in range(size)])  # buckets of one size share it
+    first = dist.all_gather(scales, scale, group=state, async_op=True)
+    second = dist.all_gather(parts, codes, group=state, async_op=True)
+
+    def decode(_):
+        return sum(s * part for s, part in zip(scales, parts, strict=False)) / size
+
+    return torch.futures.collect_all([first.get_future(), second.get_future()]).then(decode)
