@@ -48,7 +48,7 @@ class PriorityScheduler:
                 self.waiting.put((i, start))
 
     def send(self) -> None:
-        """In a thread: launched is not overtaken, so few are. (NCCL's wait() returns early: no limit.)"""
+        """In a thread. What has left cannot be overtaken: few leave at once. (On NCCL wait() is early.)"""
         in_flight: list[dist.Work] = []
         for _ in range(sum(len(range(0, n, self.size)) for n in self.numels)):
             if len(in_flight) == self.credit:

@@ -8,7 +8,7 @@ been launched cannot be overtaken: a communicator runs its calls in the order in
 on what waits, so a limit on the bytes in flight, the *credit*, keeps partitions waiting.
 
 Sources: Peng et al., "A Generic Communication Scheduler for Distributed DNN Training Acceleration" (ByteScheduler),
-SOSP 2019, with docs/priority-scheduling.md of its code (bytedance/byteps, folder bytescheduler): partitions, priority,
+SOSP 2019, with docs/scheduling.md of its code (bytedance/byteps, branch bytescheduler): partitions, priority,
 credit. Jayarajan et al., "Priority-based Parameter Propagation for Distributed DNN Training" (P3), arXiv:1905.03960:
 slices and priority.
 """
