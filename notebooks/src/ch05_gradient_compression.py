@@ -289,7 +289,8 @@ slider_panel(
 # element waits for its turn 100 steps on average. Three readings. Over **steps** the plain mean is hard to beat, and nobody promised otherwise: a codec can only lose
 # information. Over **bytes** all but random-k win: to the
 # same loss top-k needs some twenty times fewer, though each of its *steps* sends 25 times less. Over **seconds**, which is what one pays for, the order
-# is another one again: encoding and decoding take time, and PowerSGD's products cost more here than its bytes save.
+# is another one again: encoding and decoding take time, and some spend
+# most of what they save on their own computing.
 # (Which of them wins hangs on the link and on the machine: section 7.)
 #
 # ## 5. Break it
