@@ -199,6 +199,7 @@ class StepSender:
         ready = self._ready_at[partition.layer]
         with self._changed:
             start = max(launched, self.sends[-1].end) if self.sends else launched
-            self.sends.append(SentPartition(partition, ready, launched, start, now))
+            # Ends are noted by threads of the backend: of two short sends the later one's may be noted first.
+            self.sends.append(SentPartition(partition, ready, launched, start, max(start, now)))
             self._missing[partition.layer] -= 1
             self._changed.notify_all()
