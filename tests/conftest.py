@@ -21,7 +21,8 @@ SECONDS_TO_VANISH = 20.0
 
 # Folders of tests of the platform. In those of the others, ranks run functions of the test's file, and import it.
 PLATFORM = ("bench", "checks", "cli", "course", "grading", "notebook", "runtime", "stand_in", "tools", "viz")
-APART = ("tests/course/test_on_another_device.py",)  # files whose tests share nothing, and take half a minute each
+# Files whose tests share nothing, and which would keep one worker busy when the others have ended.
+APART = ("tests/course/test_exercises.py", "tests/course/test_on_another_device.py")
 BESIDES = {"zero": ("data_parallel", "mixed_precision")}  # what helpers of these folders import
 
 # Inherited by every process that a test starts, and by theirs.
