@@ -88,16 +88,17 @@ def clipped(gradient: torch.Tensor, sizes: Sequence[int], max_norm: float) -> to
 def warm_up_sparsity(ratio: float, *, stages: int, steps_per_stage: int) -> Callable[[int], TopK]:
     """Top-k that begins mildly: the codec of each step, for `CompressionState(codec_at=)`.
 
-    The ratio of stage i = 0, 1, ... is ratio^((i + 1) / (stages + 1)), after the last stage `ratio`:
-    with 0.001 and 4 stages 25 %, 6.3 %, 1.6 %, 0.4 %, 0.1 %. The paper takes an epoch for a stage.
+    The ratio of stage i = 0, 1, ... is ratio^((i + 1) / (stages + 1)), after the last stage
+    `ratio`: with 0.001 and 4 stages 25 %, 6.3 %, 1.6 %, 0.4 %, 0.1 %. The paper takes an epoch
+    for a stage.
 
     Raises:
         ValueError: a ratio outside (0, 1], or less than one stage or step.
     """
     if not 0 < ratio <= 1 or stages < 1 or steps_per_stage < 1:
         raise ValueError(
-            "warm_up_sparsity takes a ratio of more than 0 and at most 1, and at least one stage of at "
-            f"least one step; got {ratio}, {stages} and {steps_per_stage}"
+            "warm_up_sparsity takes a ratio of more than 0 and at most 1, and at least one stage of "
+            f"at least one step; got {ratio}, {stages} and {steps_per_stage}"
         )
 
     def codec_at(step: int) -> TopK:
