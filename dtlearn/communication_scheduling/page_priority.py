@@ -10,7 +10,7 @@ from torch.optim import Optimizer
 
 
 class PriorityScheduler:
-    """Averages gradients by priority; a layer, all of it trained, steps before its next forward pass.
+    """Averages gradients by priority; a layer (all trained) steps before its next forward pass.
 
         scheduler = PriorityScheduler(layers, optimizers, size=65536, credit=2)
         for x, y in batches:
@@ -48,7 +48,7 @@ class PriorityScheduler:
                 self.waiting.put((i, start))
 
     def send(self) -> None:
-        """In a thread. What has left cannot be overtaken: few leave at once. (On NCCL wait() is early.)"""
+        """In a thread. What has left cannot be overtaken, so few leave at once (not so on NCCL)."""
         in_flight: list[dist.Work] = []
         for _ in range(sum(len(range(0, n, self.size)) for n in self.numels)):
             if len(in_flight) == self.credit:

@@ -97,8 +97,8 @@ def warm_up_sparsity(ratio: float, *, stages: int, steps_per_stage: int) -> Call
     """
     if not 0 < ratio <= 1 or stages < 1 or steps_per_stage < 1:
         raise ValueError(
-            "warm_up_sparsity takes a ratio of more than 0 and at most 1, and at least one stage of "
-            f"at least one step; got {ratio}, {stages} and {steps_per_stage}"
+            "warm_up_sparsity takes a ratio of more than 0 and at most 1, and one stage or more of "
+            f"one step or more; got {ratio}, {stages} and {steps_per_stage}"
         )
 
     def codec_at(step: int) -> TopK:
