@@ -35,6 +35,7 @@ LAYERS = {
     "context_parallel": 4,
     "expert_parallel": 4,
     "hybrid_parallel": 5,
+    "production": 5,
     "train": 5,
     "planner": 5,
     "course": 5,
@@ -50,6 +51,8 @@ LAYERS = {
 # Inside a layer nobody imports a neighbour, but for these.
 NEIGHBOURS = {
     ("hybrid_parallel", "planner"),
+    ("production", "planner"),
+    ("production", "train"),
     ("grading", "viz"),
     ("notebook", "viz"),
     ("notebook", "grading"),

@@ -1,0 +1,4 @@
+"""Production: what breaks, and how jobs survive.
+
+In this order: `page_resharding` is the idea that checkpoints rest on; `checkpoints/` saves a job and takes it up again.
+"""
