@@ -1,0 +1,106 @@
+"""The work of the job: a small model in float64, its share of a batch, its update, and its checkpoints.
+
+The global batch stays what it is when the number of ranks changes, and each rank adds its part of the mean's gradient.
+So the losses of a job that goes on with fewer ranks are those of the unbroken one, up to rounding.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from dtlearn.train.checkpoint import checkpoint_file, checkpoints_in, read_checkpoint, write_checkpoint
+from dtlearn.train.ranks.rank_0 import from_rank_0
+
+_FEATURES, _LR, _MOMENTUM = 8, 0.05, 0.9
+
+
+@dataclass
+class Work:
+    """The model and its momentum.
+
+    Momentum by hand: the first optimizer of `torch.optim` that a process makes loads torch's compiler, and a restart
+    would take a second longer.
+
+    Attributes:
+        model: the same on every rank, in float64.
+        momentum: of each parameter.
+    """
+
+    model: nn.Module
+    momentum: list[torch.Tensor]
+
+
+def new_work() -> Work:
+    """The state at step 0."""
+    generator = torch.Generator().manual_seed(0)
+    model = nn.Sequential(nn.Linear(_FEATURES, 16), nn.Tanh(), nn.Linear(16, 1)).double()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=generator, dtype=torch.float64) / 3)
+    return Work(model, [torch.zeros_like(parameter) for parameter in model.parameters()])
+
+
+def share(batch: int, rank: int, size: int) -> slice:
+    """The samples of a rank: the global batch stays what it is, whatever the number of ranks."""
+    return slice(batch * rank // size, batch * (rank + 1) // size)
+
+
+def gradient(model: nn.Module, step: int, rows: slice, batch: int) -> torch.Tensor:
+    """These samples' part of the gradient of the global batch's mean loss, and of that loss: (P + 1,)."""
+    generator = torch.Generator().manual_seed(1000 + step)
+    x = torch.randn(batch, _FEATURES, generator=generator, dtype=torch.float64)
+    y = x.sin().sum(1, keepdim=True)
+    loss = F.mse_loss(model(x[rows]), y[rows], reduction="sum") / batch
+    gradients = torch.autograd.grad(loss, list(model.parameters()))
+    return torch.cat([*(g.flatten() for g in gradients), loss.detach()[None]])
+
+
+def apply_gradient(work: Work, flat: torch.Tensor) -> None:
+    """Update the parameters with the summed gradient, (P + 1,): SGD with momentum, as torch.optim.SGD does it."""
+    parameters = list(work.model.parameters())
+    parts = flat[:-1].split([p.numel() for p in parameters])
+    with torch.no_grad():
+        for parameter, momentum, part in zip(parameters, work.momentum, parts, strict=True):
+            momentum.mul_(_MOMENTUM).add_(part.view_as(parameter))
+            parameter.sub_(momentum, alpha=_LR)
+
+
+def save(folder: Path, step: int, work: Work, seconds: float = 0.0) -> None:
+    """Write a checkpoint, whole or not at all, on rank 0; all ranks wait for it, at least so many seconds.
+
+    **Communication:** a broadcast from rank 0 of whether it was written.
+    """
+    begun = time.monotonic()
+    state = {"format": 1, "step": step, "model": work.model.state_dict(), "momentum": work.momentum}
+
+    def write() -> None:
+        time.sleep(max(0.0, begun + seconds - time.monotonic()))
+        write_checkpoint(state, checkpoint_file(folder, step), keep=2)
+
+    from_rank_0(write)
+
+
+def resume(folder: Path) -> tuple[int, Work]:
+    """The newest checkpoint's step and state, on all ranks; step 0 if there is none.
+
+    Rank 0 says which it is: a rank that saw another one would train another model.
+
+    **Communication:** the state is broadcast from rank 0, pickled: parameters and momentum, once.
+    """
+
+    def newest() -> dict[str, Any] | None:
+        files = checkpoints_in(folder)
+        return read_checkpoint(files[0]) if files else None
+
+    work, state = new_work(), from_rank_0(newest)
+    if state is None:
+        return 0, work
+    work.model.load_state_dict(state["model"])
+    return int(state["step"]), Work(work.model, state["momentum"])
