@@ -273,7 +273,7 @@ class Checkpointer:
     ) -> None:
         if kind is None:
             self.close()
-        elif self._lock is not None:  # others may be gone: wait for nobody
+        elif self._lock is not None and not self._task.is_running:  # other ranks may be gone: wait for nobody
             self._lock.release()
             self._lock = None
 

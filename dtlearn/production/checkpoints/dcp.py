@@ -7,10 +7,10 @@ Both know a tensor by name and whole shape, and a piece by where it lies in the 
     export_dcp(step_folder, target)                                ours, written anew as DCP writes: no dtlearn needed
 
 What is not possible. DCP's own `FileSystemReader` cannot open our files: it wants each piece as an archive of
-`torch.save`, and its metadata as a pickle. A chunk of DCP is one box, so a stretch of a matrix, up to 2n - 1 boxes here,
-is as many chunks there. Plain values (random numbers, the scheduler) are read with `weights_only`, so a DCP checkpoint
-that holds objects of other classes is refused, where DCP itself would run their pickles. And DCP has no pointer, lock
-or older steps: which folder to load is the caller's to know.
+`torch.save`, and its metadata as a pickle; hence the reader, or the export. A chunk of DCP is one box, so a stretch of
+a matrix, up to 2n - 1 boxes here, is as many chunks there. Of a DCP checkpoint we read tensors only: its other values
+are pickles, which may run code. And DCP has no pointer, lock or older steps: which folder to load, the caller must
+know.
 
 Source: `torch.distributed.checkpoint`'s `StorageReader`, `LoadPlanner` and `Metadata`.
 """
@@ -82,7 +82,7 @@ class PiecePlanner(dcp.DefaultLoadPlanner):
 def read_dcp(folder: Path | str, wanted: Mapping[str, Piece]) -> dict[str, torch.Tensor]:
     """Pieces of a checkpoint that `torch.distributed.checkpoint` has written, each as a flat tensor on the CPU.
 
-    **Communication**: none. **Memory**: the pieces, and of the files one whole chunk at a time: DCP reads no part of one.
+    **Communication**: none. **Memory**: the pieces, and one chunk of a file at a time, whole: DCP reads no part of one.
 
     Args:
         folder: with its `.metadata`.

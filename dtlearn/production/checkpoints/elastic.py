@@ -3,8 +3,11 @@
 **The global batch** stays: fewer ranks make more micro-batches each, so the k-th step sees the same samples, and the
 losses are the same up to rounding. **The learning rate** changes only if the batch has to: in proportion to it.
 
-    global batch 24, at most 4 samples at a time     4 ranks: 2 micro-batches of 3     2 ranks: 3 of 4     1 rank: 6 of 4
-    5 ranks: 24 is no multiple of 5: batch 20, 1 micro-batch of 4, learning rate times 20 / 24
+    global batch 24, at most 4 samples at a time
+    4 ranks    2 micro-batches of 3 samples each
+    2 ranks    3 of 4
+    1 rank     6 of 4
+    5 ranks    1 of 4: they do not divide 24, so the batch is 20, and the learning rate 20 / 24 of what it was
 
 **What a rank has not sent** (error feedback) is added to what another rank has not sent, so that nothing is lost.
 

@@ -90,7 +90,7 @@ class JobResult:
 def run_job(options: JobOptions) -> JobResult:
     """Train on this rank, together with the others, from the newest checkpoint if there is one.
 
-    **Communication**: an all-reduce of the gradient in each step, P elements, and one of the loss; and `Checkpointer`'s.
+    **Communication**: an all-reduce of the gradient in each step, P elements, one of the loss, and saves.
     **Memory**: parameters, gradients and momentum, P each; with `topk` P residuals; asynchronous, the shards once more.
 
     Raises:

@@ -210,8 +210,8 @@ def load_shards(
     """
     if len(options) != len(optimizer.param_groups):
         raise CheckpointError(
-            f"the optimizer has {len(optimizer.param_groups)} groups of parameters, and {len(options)} were saved: make "
-            "the same groups"
+            f"the optimizer has {len(optimizer.param_groups)} groups of parameters, and {len(options)} were saved: "
+            "make the same groups"
         )
     state = ShardedState(
         stage=sharded.stage,

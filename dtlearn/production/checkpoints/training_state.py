@@ -68,7 +68,7 @@ class TrainingState:
     cuts: Mapping[str, Cut]
     shared: Mapping[str, HasState] = field(default_factory=dict)
     feedback: ErrorFeedback | None = None
-    device: torch.device = torch.device("cpu")
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     seed: int = 0
     step: int = 0
     group: dist.ProcessGroup | None = None
