@@ -17,7 +17,7 @@ from dtlearn.train import Options, train
 
 from .extras import load_extra
 
-_ATTEMPTS = 3  # Ray gives its own processes 30 seconds to start: too few for a machine at work
+_ATTEMPTS = 5  # Ray gives its own processes 30 seconds to start: too few for a machine at work
 
 
 @dataclass(frozen=True)
