@@ -52,7 +52,7 @@ world
 #
 # ## 1. Copies of one model
 #
-# Training on one GPU takes too long. The simplest remedy: every rank has a **copy** of the whole model and takes a
+# Training on one GPU takes too long. The simplest remedy: every rank has a **replica**, a copy of the whole model, and takes a
 # different part of each batch, so four ranks process four times as much data in the same time. We begin with just
 # that: four equal models, four different batches, one step, no communication.
 
