@@ -9,7 +9,6 @@ import os
 import shutil
 import subprocess
 import sys
-from types import TracebackType
 from typing import Self
 
 NUM_HOSTS = 2
@@ -25,9 +24,9 @@ def why_not() -> str:
     trial = f"dtf{os.getpid()}try"
     done = subprocess.run(["ip", "netns", "add", trial], capture_output=True, text=True, check=False)
     subprocess.run(["ip", "netns", "del", trial], capture_output=True, check=False)
-    return (
-        f"a lost node is played with network namespaces, which need root: {done.stderr.strip()}" if done.stderr else ""
-    )
+    if done.returncode:
+        return f"a lost node is played with network namespaces, which need root: {done.stderr.strip()}"
+    return ""
 
 
 class Hosts:
@@ -55,9 +54,7 @@ class Hosts:
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._remove()
 
     def address(self, host: int) -> str:

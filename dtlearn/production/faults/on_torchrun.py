@@ -20,6 +20,9 @@ from .story import StoryLog
 _PROGRAM = "from dtlearn.production.faults.job import main\n\nmain()\n"
 # What the agent writes as soon as it has seen that a process ended.
 _FAILED = re.compile(r"failed \(exitcode: (-?\d+)\) local_rank: (\d+)")
+# torchrun hands the store of its rendezvous on to the ranks. After a restart they find the addresses of the dead there,
+# and connect to nobody (pytorch issue 135712; seen with torch 2.13 and gloo). So each start gets a new store.
+NEW_STORE = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
 MONITOR_INTERVAL = 0.1  # seconds between two looks of the agent at its processes; torchrun's default
 
 
@@ -56,7 +59,7 @@ def follow_torchruns(
 
     `while_running` is called again and again meanwhile.
     """
-    env = {**os.environ, **SCRIPT_VARIABLES}
+    env = {**os.environ, **SCRIPT_VARIABLES, **NEW_STORE}
     launched = [start_guarded(list(command), env) for command in commands]
     tails: list[list[str]] = [[] for _ in launched]
     readers = []

@@ -111,7 +111,8 @@ def run_scenario(
     """
     if name not in SCENARIOS or launcher not in LAUNCHERS:
         raise ValueError(
-            f"a scenario is one of {', '.join(SCENARIOS)}, with {' or '.join(LAUNCHERS)}; got {name!r} with {launcher!r}"
+            f"a scenario is one of {', '.join(SCENARIOS)}, a launcher one of {', '.join(LAUNCHERS)}; "
+            f"got {name!r} with {launcher!r}"
         )
     scenario = SCENARIOS[name]
     lost_node = scenario.kind == "cut"

@@ -27,7 +27,7 @@ class StoryEvent:
         attempt: how often the job had been restarted by then.
         what: "start" (ranks are asked for), "joined" (the rank is in a group), "resumed" (from the state after `step`
             steps), "step", "skipped" (a step without an update), "saving", "saved", "fault" (it is planted here),
-            "noticed", "cut" (the plug is pulled), "killed" (by the supervisor), "ended" (the rank leaves with an error),
+            "noticed", "cut" (the plug is pulled), "killed" (by the supervisor), "ended" (a rank leaves with an error),
             "finished".
         step: steps made by then; of a "step" the number of the step, from 0.
         loss: of a "step".
