@@ -112,7 +112,9 @@ def plan(requests: Sequence[GenerationRequest], num_slots: int, policy: BatchPol
     """The same without a model, if no text ends before its `max_new_tokens`."""
     _check(num_slots, policy)
     texts = [list[int]() for _ in requests]
-    return _run(requests, num_slots, policy, lambda begin, go_on: dict.fromkeys([*begin.values(), *go_on.values()], 0), texts)
+    return _run(
+        requests, num_slots, policy, lambda begin, go_on: dict.fromkeys([*begin.values(), *go_on.values()], 0), texts
+    )
 
 
 def _check(num_slots: int, policy: str) -> None:

@@ -91,9 +91,7 @@ def decode(
         slots: of each in the cache.
     """
     logits = model(*last_token_inputs(model, requests, texts, slots))  # (B, V)
-    return [
-        next_token(row, request, len(text)) for row, request, text in zip(logits, requests, texts, strict=True)
-    ]
+    return [next_token(row, request, len(text)) for row, request, text in zip(logits, requests, texts, strict=True)]
 
 
 def prompt_inputs(

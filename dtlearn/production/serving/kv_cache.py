@@ -19,7 +19,13 @@ from dtlearn.sharing.shards import divide
 
 
 def cache_bytes(
-    config: GPTConfig, num_slots: int, length: int, *, tp: int = 1, num_layers: int | None = None, element_bytes: int = 4
+    config: GPTConfig,
+    num_slots: int,
+    length: int,
+    *,
+    tp: int = 1,
+    num_layers: int | None = None,
+    element_bytes: int = 4,
 ) -> int:
     """Bytes of the cache on one rank: 2 L slots S (C/t) e.
 
