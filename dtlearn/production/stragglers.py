@@ -11,6 +11,7 @@ with how much the other ranks scatter.
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections import defaultdict
 from collections.abc import Iterable
@@ -79,7 +80,7 @@ class StragglerReport:
         stragglers: the worst first; none if nobody stands out.
         steps: how many were compared.
         step_seconds: median time from one collective's end to the next one's.
-        waits_per_step: seconds that all ranks together wait in a step, the median.
+        waits_per_step: seconds that all ranks together wait for the last one, at the collective, in a step: the median.
     """
 
     rows: tuple[RankRow, ...]
@@ -87,6 +88,11 @@ class StragglerReport:
     steps: int
     step_seconds: float
     waits_per_step: float
+
+    @property
+    def lost_per_step(self) -> float:
+        """Seconds of all other ranks together that a step takes longer because of its worst straggler."""
+        return (len(self.rows) - 1) * self.stragglers[0].seconds if self.stragglers else 0.0
 
 
 def find_stragglers(record: Record, op: str = "all_reduce") -> StragglerReport:
@@ -115,7 +121,7 @@ def find_stragglers(record: Record, op: str = "all_reduce") -> StragglerReport:
     spent: dict[tuple[int, str], list[float]] = defaultdict(list)
     waits: dict[int, list[float]] = defaultdict(list)
     last: list[int] = []
-    for before, calls in zip(ends, ends[1:], strict=False):
+    for before, calls in itertools.pairwise(ends):
         arrivals = {rank: calls[rank].start_ns / 1e9 for rank in ranks}
         last.append(max(ranks, key=arrivals.__getitem__))
         for rank in ranks:
@@ -140,7 +146,7 @@ def find_stragglers(record: Record, op: str = "all_reduce") -> StragglerReport:
         )
         for rank in ranks
     )
-    periods = [(b[0].end_ns or 0) - (a[0].end_ns or 0) for a, b in zip(ends, ends[1:], strict=False)]
+    periods = [(b[0].end_ns or 0) - (a[0].end_ns or 0) for a, b in itertools.pairwise(ends)]
     step = median(periods) / 1e9
     per_step = median(sum(waits[rank][k] for rank in ranks) for k in range(len(last)))
     return StragglerReport(rows, _stand_out(rows, late, step), len(last), step, per_step)
@@ -217,17 +223,17 @@ def slow_run(
 
 
 def _slow_rank(kind: str, slow: int, seconds: float, steps: int, work: float) -> None:
-    """What a rank does: input, computation, a message to the right neighbour, and an all-reduce."""
+    """What a rank does: a message to the right neighbour, input, computation, and an all-reduce."""
     rank = dist.get_rank()
     gradient = torch.ones(1 << 12)  # (n,)
     extra: dict[str, float] = defaultdict(float)
     if rank == slow:
         extra[kind] = seconds
     for _ in range(steps):
+        _pass_to_the_right(gradient, extra["network"])
         with phase(INPUT):
             time.sleep(0.002 + extra["input"])
         time.sleep(work + extra["compute"])
-        _pass_to_the_right(gradient, extra["network"])
         dist.all_reduce(gradient)
 
 

@@ -14,13 +14,12 @@ from dtlearn.runtime.machine.run_folder import run_directory
 
 from .flight import MissingCall, missing_calls, read_trace
 from .heartbeat import HeartbeatMonitor, host_store
-from .hosts import Hosts
 from .on_run_ranks import restart_on_run_ranks
 from .on_torchrun import restart_on_torchrun
-from .on_two_hosts import lose_a_node
 from .plan import Plan
 from .plants import Plant
 from .story import Detection, FaultStory, StoryLog, read_events
+from .two_hosts import Hosts, lose_a_node
 
 LAUNCHERS = ("run_ranks", "torchrun")
 SILENCE = STALL = 1.0  # seconds; on a machine with much else to do a rank may be silent for a while
