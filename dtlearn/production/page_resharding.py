@@ -52,7 +52,8 @@ def plan(saved: Layout, wanted: Layout) -> list[PlannedRead]:
     for reader, want in enumerate(wanted):  # saved boxes do not overlap, so counting is enough
         found = sum(prod(read.box.shape) for read in reads if read.reader == reader)
         if found != prod(want.shape):
-            raise ValueError(f"rank {reader} wants {prod(want.shape)} elements, and {found} were saved")
+            wants = prod(want.shape)
+            raise ValueError(f"rank {reader} wants {wants} elements, and {found} were saved")
     return reads
 
 
@@ -63,7 +64,7 @@ def place(box: Box, inside: Box) -> tuple[slice, ...]:
 
 
 def load(rank: int, saved: Layout, wanted: Layout, files: list[torch.Tensor]) -> torch.Tensor:
-    """This rank's part of the tensor. Of a file that is mapped into memory, only what is read is fetched."""
+    """This rank's part. Of a file that is mapped into memory, only what is read is fetched."""
     part = files[0].new_empty(wanted[rank].shape)
     for read in plan(saved, wanted):
         if read.reader == rank:

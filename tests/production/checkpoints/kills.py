@@ -1,0 +1,110 @@
+"""Ranks that save, and one of them that is killed after the n-th call of the operating system that a save makes."""
+
+import functools
+import os
+import shutil
+import signal
+import sys
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+from dtlearn.production.checkpoints import Checkpointer, complete_steps, newest_step
+from dtlearn.sharing.resharding import flat_piece, whole_piece
+
+CALLS = ("open", "write", "fsync", "close", "mkdir", "rename", "unlink", "rmdir", "ftruncate", "pwrite")
+OURS = "dtlearn.production.checkpoints"
+SIZE = 10
+
+
+def weights(step):
+    """What is saved at a step: no two steps have an element in common."""
+    return torch.arange(SIZE, dtype=torch.float64) + 100 * step
+
+
+def shards(step, rank, num_ranks):
+    """Each rank saves a stretch."""
+    length = -(-SIZE // num_ranks)
+    start, stop = min(rank * length, SIZE), min((rank + 1) * length, SIZE)
+    return {"w": (flat_piece((SIZE,), start, stop), weights(step)[start:stop])}
+
+
+def save_steps(folder, steps, asynchronous=False):
+    """On each rank."""
+    rank, num_ranks = dist.get_rank(), dist.get_world_size()
+    with Checkpointer(folder, asynchronous=asynchronous) as checkpointer:
+        for step in steps:
+            checkpointer.save(step, shards(step, rank, num_ranks), shared={"step": step}, own={"rank": rank})
+
+
+def kill_after(number):
+    """From now on count the calls that checkpoints make, on all threads; after the n-th this process is no more."""
+    count = 0
+
+    def counted(real):
+        @functools.wraps(real)
+        def call(*args, **kwargs):
+            nonlocal count
+            value = real(*args, **kwargs)
+            if sys._getframe(1).f_globals["__name__"].startswith(OURS):
+                count += 1
+                if count == number:
+                    os.kill(os.getpid(), signal.SIGKILL)
+            return value
+
+        return call
+
+    for name in CALLS:
+        setattr(os, name, counted(getattr(os, name)))
+    return lambda: count
+
+
+def in_child(folder, meeting, rank, victim, number, asynchronous):
+    """A rank, in a process of its own: it saves step 3, and the victim dies on the way. Never returns."""
+    code = 1
+    try:
+        dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=2)
+        calls = kill_after(number if rank == victim else 0)
+        save_steps(folder, [3], asynchronous)
+        code = 100 + calls() if rank == victim else 0
+    finally:
+        os._exit(code)
+
+
+def after_a_kill(folder, meeting, victim, number, asynchronous):
+    """Fork two ranks that save step 3 beside steps 1 and 2, and wait. How the victim ended: a number below 0 if killed."""
+    children = {}
+    for rank in range(2):
+        if (pid := os.fork()) == 0:
+            in_child(folder, meeting, rank, victim, number, asynchronous)
+        children[rank] = pid
+    code = os.waitstatus_to_exitcode(os.waitpid(children[victim], 0)[1])
+    if code < 0:
+        os.kill(children[1 - victim], signal.SIGKILL)  # it would see a broken connection; a scheduler ends it, too
+    os.waitpid(children[1 - victim], 0)
+    return code
+
+
+def go_on(folder):
+    """What another job finds, of one process: the step that it goes on from, its values, and the steps after a save."""
+    wanted = {"w": whole_piece((SIZE,))}
+    with Checkpointer(folder) as checkpointer:
+        left = sorted(path.name for path in folder.iterdir() if path.name.startswith((".new", ".old")))
+        loaded = checkpointer.load(lambda manifest: wanted)
+        checkpointer.save(4, shards(4, 0, 1))
+    return loaded.step, loaded.tensors["w"], loaded.shared, sorted(complete_steps(folder)[0]), left
+
+
+def killed_everywhere(folder, victim, asynchronous):
+    """In one process: for each call that the victim makes, what is there after a kill: (seen by readers, `go_on`)."""
+    outcomes = []
+    template = Path(folder) / "two_steps"
+    while True:
+        number = len(outcomes) + 1
+        copy = Path(folder) / f"kill{number}"
+        shutil.copytree(template, copy)
+        code = after_a_kill(copy, Path(folder) / f"meeting{number}", victim, number, asynchronous)
+        if code >= 0:
+            return outcomes, code - 100
+        outcomes.append((newest_step(copy), sorted(complete_steps(copy)[0]), go_on(copy)))
