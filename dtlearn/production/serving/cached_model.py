@@ -1,8 +1,8 @@
 """A GPT that is given new tokens only: the model as it is, with a cache beside it.
 
 Nothing of the model is changed. Its links are called one by one, and only two of them otherwise than in training: the
-embedding is told the positions, and attention takes keys and values from the cache. So the whole model, a tensor-parallel
-one and a stage of a pipeline, of either, run the same lines.
+embedding is told the positions, and attention takes keys and values from the cache. So the whole model, one whose
+layers are divided among ranks, and a stage of either run the same lines.
 
 Shapes in this file: as in `kv_cache`; V is the vocabulary size.
 """

@@ -66,9 +66,7 @@ def generate_pipelined(
     rank, num_stages = rank_and_size(group)
     require_room(requests, config.context_length)
     if any(request.stop_token is not None for request in requests):
-        raise ValueError(
-            "in a pipeline only the last stage would see a stop_token: leave it out, and set max_new_tokens"
-        )
+        raise ValueError("in a pipeline only the last stage would see a stop_token: set max_new_tokens instead")
     groups = in_groups(requests, min(num_stages, len(requests)) if num_groups is None else num_groups)
     weight = next(stage.parameters())
     options = {"num_layers": len(stage.blocks), "tp": tp}

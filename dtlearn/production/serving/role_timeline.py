@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import pairwise
 from time import monotonic
 from typing import NamedTuple
 
@@ -58,7 +59,8 @@ class ServedAnswer(NamedTuple):
     tokens: tuple[int, ...]
 
 
-class RoleOutcome(NamedTuple):
+@dataclass(frozen=True)
+class RoleOutcome:
     """What one rank gives back: each role fills its part.
 
     Attributes:
@@ -70,7 +72,7 @@ class RoleOutcome(NamedTuple):
 
     events: tuple[RoleEvent, ...] = ()
     losses: tuple[float, ...] = ()
-    evaluations: dict[int, float] = {}
+    evaluations: dict[int, float] = field(default_factory=dict)
     answers: tuple[ServedAnswer, ...] = ()
 
 
@@ -119,7 +121,7 @@ class SeparateRun:
         So what comes between two steps counts: a save, and an evaluation that training does itself.
         """
         ends = [event.end for event in self.select("step", rank=0)]
-        return [after - before for before, after in zip(ends, ends[1:], strict=False)]
+        return [after - before for before, after in pairwise(ends)]
 
     def at_once(self, one: str, other: str) -> int:
         """How many events of one name overlap an event of another name."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 from typing import Any, Literal
@@ -55,7 +55,7 @@ class SeparateJob:
     """
 
     folder: str
-    config: GPTConfig = GPTConfig(num_layers=2, context_length=32)
+    config: GPTConfig = field(default_factory=lambda: GPTConfig(num_layers=2, context_length=32))
     steps: int = 12
     checkpoint_every: int = 4
     batch_size: int = 8
