@@ -1,0 +1,45 @@
+"""The job's arithmetic: shares, the update, and a state that comes back."""
+
+import pytest
+import torch
+
+from dtlearn.production.faults.work import apply_gradient, gradient, new_work, resume, save, share
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5])
+def test_the_ranks_share_the_global_batch_and_their_parts_add_up(size):
+    model = new_work().model
+    parts = [gradient(model, 3, share(24, rank, size), 24) for rank in range(size)]
+    torch.testing.assert_close(sum(parts), gradient(model, 3, slice(0, 24), 24), rtol=1e-12, atol=1e-14)
+    rows = [row for rank in range(size) for row in range(24)[share(24, rank, size)]]
+    assert rows == list(range(24))
+
+
+def test_the_update_is_that_of_torch_optim_sgd():
+    work, reference = new_work(), new_work().model
+    optimizer = torch.optim.SGD(reference.parameters(), lr=0.05, momentum=0.9)
+    for step in range(3):
+        flat = gradient(work.model, step, slice(0, 24), 24)
+        apply_gradient(work, flat)
+        parts = gradient(reference, step, slice(0, 24), 24)[:-1].split([p.numel() for p in reference.parameters()])
+        for parameter, part in zip(reference.parameters(), parts, strict=True):
+            parameter.grad = part.view_as(parameter)
+        optimizer.step()
+    for one, other in zip(work.model.parameters(), reference.parameters(), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-13, atol=0)
+
+
+def test_a_job_goes_on_from_its_newest_checkpoint_with_the_same_bits(tmp_path):
+    assert resume(tmp_path)[0] == 0
+    work = new_work()
+    for step in range(4):
+        apply_gradient(work, gradient(work.model, step, slice(0, 24), 24))
+        if step in (1, 2):
+            save(tmp_path, step + 1, work)
+    step, again = resume(tmp_path)
+    assert step == 3
+    apply_gradient(again, gradient(again.model, 3, slice(0, 24), 24))
+    for one, other in zip(
+        [*work.model.parameters(), *work.momentum], [*again.model.parameters(), *again.momentum], strict=True
+    ):
+        assert torch.equal(one, other)
