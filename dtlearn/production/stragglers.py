@@ -133,7 +133,7 @@ def find_stragglers(record: Record, op: str = "all_reduce") -> StragglerReport:
             sending = _in_messages(record, rank, begin, calls[rank].start_ns)
             spent[rank, "input"].append(waiting)
             spent[rank, "compute"].append(arrivals[rank] - begin / 1e9 - waiting - sending)
-    edges = _edges(record, [max(call.end_ns or 0 for call in calls.values()) for calls in ends])
+    edges = _edges(record, ends)
     rows = tuple(
         RankRow(
             rank,
@@ -187,11 +187,11 @@ def _in_messages(record: Record, rank: int, begin: int, end: int) -> float:
     return (max(e.end_ns or end for e in mine) - min(e.start_ns for e in mine)) / 1e9
 
 
-def _edges(record: Record, ends: list[int]) -> dict[tuple[int, int], float]:
+def _edges(record: Record, ends: list[dict[int, Event]]) -> dict[tuple[int, int], float]:
     """{(sender, receiver): median seconds of a step's messages}, from when both are ready for the first of them."""
     by_step: dict[tuple[int, int], dict[int, list[tuple[Event, Event]]]] = defaultdict(lambda: defaultdict(list))
     for send, receive in record.messages():
-        step = sum(end < send.start_ns for end in ends)
+        step = sum((calls[send.rank].end_ns or 0) <= send.start_ns for calls in ends)  # ranks leave at different times
         by_step[send.rank, receive.rank][step].append((send, receive))
     return {edge: median(_transfer(messages) for messages in steps.values()) for edge, steps in by_step.items()}
 
