@@ -54,7 +54,7 @@ def test_any_layout_is_read_from_any_other_and_only_what_is_needed(saved, wanted
 
 def test_a_missing_tensor_another_shape_and_a_gap_are_named(tmp_path):
     manifest = save(tmp_path, LAYOUTS["rows"][:3])
-    with pytest.raises(CheckpointError, match="has no v: it is of another model or optimizer. It has w"):
+    with pytest.raises(CheckpointError, match=r"has no v: it is of another model or optimizer\. It has w"):
         read_pieces(tmp_path, manifest, {"v": whole_piece(SHAPE)})
     with pytest.raises(CheckpointError, match=r"w is \(512, 255\) here, and \(512, 256\) in number 0"):
         read_pieces(tmp_path, manifest, {"w": whole_piece((512, 255))})
@@ -66,7 +66,7 @@ def test_a_shard_that_is_not_its_piece_is_refused(tmp_path):
     with pytest.raises(CheckpointError, match="w is 3 elements of float32 for a piece of 4"):
         write_rank_file(tmp_path, 0, {"w": (whole_piece((4,)), torch.zeros(3))}, {})
     (tmp_path / "rank0.bin").unlink()
-    with pytest.raises(CheckpointError, match="w is 4 elements of quint8|w is 4 elements of uint16"):
+    with pytest.raises(CheckpointError, match="w is 4 elements of uint16"):
         write_rank_file(tmp_path, 0, {"w": (whole_piece((4,)), torch.zeros(4, dtype=torch.uint16))}, {})
 
 
