@@ -11,14 +11,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from time import monotonic, sleep
 from typing import Any
 
 from dtlearn.train import Options, train
 
 from .extras import load_extra
 
-_SECONDS_TO_START = 300.0
+_ATTEMPTS = 3  # Ray gives its own processes 30 seconds to start, and no setting for it: few on a machine at work
 
 
 @dataclass(frozen=True)
@@ -93,31 +92,15 @@ def _ray(num_cpus: int) -> Iterator[None]:
     """Ray on this machine alone, without its dashboard, and without reports to its makers."""
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     ray = load_extra("ray")
-    with _patience():
-        ray.init(num_cpus=num_cpus, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    for attempt in range(1, _ATTEMPTS + 1):
+        try:
+            ray.init(num_cpus=num_cpus, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+            break
+        except Exception as error:
+            ray.shutdown()
+            if attempt == _ATTEMPTS or "timed out" not in str(error):
+                raise
     try:
         yield
     finally:
         ray.shutdown()
-
-
-@contextmanager
-def _patience() -> Iterator[None]:
-    """Ray gives its own processes 30 seconds to start, and no setting for it: too few for a machine at work."""
-    services = load_extra("ray._private.services")
-    look, until = services.get_node, monotonic() + _SECONDS_TO_START
-
-    def look_again(*args: Any) -> Any:
-        while True:
-            try:
-                return look(*args)
-            except RuntimeError:  # the node is not known yet
-                if monotonic() > until:
-                    raise
-                sleep(0.2)
-
-    services.get_node = look_again
-    try:
-        yield
-    finally:
-        services.get_node = look
