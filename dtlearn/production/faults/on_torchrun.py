@@ -80,6 +80,7 @@ def follow_torchruns(
         _end(launched)
         for reader in readers:
             reader.join()
+        _close(launched)
     if code is None:
         return f"the job did not end within {timeout:g} s"
     if code:
@@ -110,3 +111,10 @@ def _end(launched: Sequence[subprocess.Popen[bytes]]) -> None:
             process.stdin.close()
     for process in launched:
         process.wait()
+
+
+def _close(launched: Sequence[subprocess.Popen[bytes]]) -> None:
+    for process in launched:
+        for pipe in (process.stdout, process.stderr):
+            assert pipe is not None
+            pipe.close()
