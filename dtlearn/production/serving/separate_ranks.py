@@ -104,7 +104,8 @@ def play_role(roles: RankRoles, job: SeparateJob) -> RoleOutcome:
 def _train(job: SeparateJob, group: dist.ProcessGroup, log: RoleLog) -> RoleOutcome:
     rank, num_ranks = dist.get_rank(group), dist.get_world_size(group)
     torch.manual_seed(job.seed)
-    model = DistributedDataParallel(GPT(job.config), group=group)
+    gpt = GPT(job.config)
+    model = DistributedDataParallel(gpt, group=group)
     optimizer = torch.optim.AdamW(model.parameters(), job.lr)
     batches = load_corpus().batches(job.steps, job.batch_size, job.config.context_length, seed=job.seed)
     losses, evaluations = list[float](), dict[int, float]()
@@ -119,11 +120,11 @@ def _train(job: SeparateJob, group: dist.ProcessGroup, log: RoleLog) -> RoleOutc
         losses.append(loss.item() / num_ranks)
         if rank == 0 and (step % job.checkpoint_every == 0 or step == job.steps):
             with log.note("save", step):
-                state = {"format": 1, "step": step, "model": model.module.state_dict()}
+                state = {"format": 1, "step": step, "model": gpt.state_dict()}
                 write_checkpoint(state, checkpoint_file(Path(job.folder), step), job.keep)
             if job.evaluation == "inline":
                 with log.note("evaluate", step):
-                    evaluations[step] = validation_loss(model.module, job)
+                    evaluations[step] = validation_loss(gpt, job)
     if rank == 0:
         write_whole(Path(job.folder) / FINISHED, "")
     return RoleOutcome(tuple(log.events), tuple(losses), evaluations)

@@ -14,7 +14,7 @@ def read_tensorboard(folder: str | Path) -> dict[str, list[tuple[int, float]]]:
     Raises:
         ValueError: there is no event file in the folder.
     """
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator  # type: ignore[import-untyped]
 
     if not list(Path(folder).glob("events.out.tfevents.*")):
         raise ValueError(f"{folder} holds no event file of TensorBoard: give the --log-dir of a run")
