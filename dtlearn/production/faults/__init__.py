@@ -7,7 +7,7 @@ the job again; `scenarios` puts it all together.
 
 from .flight import FlightCall, MissingCall, dump_trace, missing_calls, read_trace
 from .heartbeat import Heartbeat, HeartbeatMonitor, host_store
-from .plan import Plan
+from .plan import JobPlan
 from .plants import Plant
 from .replay import checksum, compare_by_replay, compare_replicas, outvoted, wrong_ranks
 from .scenarios import SCENARIOS, Scenario, detection_times, run_scenario
@@ -21,8 +21,8 @@ __all__ = [
     "FlightCall",
     "Heartbeat",
     "HeartbeatMonitor",
+    "JobPlan",
     "MissingCall",
-    "Plan",
     "Plant",
     "Scenario",
     "StoryEvent",

@@ -22,7 +22,7 @@ from dtlearn.runtime.machine.whole_file import write_new
 
 from .flight import BUFFER_VARIABLE, dump_trace
 from .heartbeat import Heartbeat
-from .plan import Plan
+from .plan import JobPlan
 from .plants import FATAL, LASTING, WRONG_GRADIENT, WRONG_PARAMETER, spoil, strike
 from .replay import checksum, compare_by_replay, compare_replicas
 from .story import StoryLog
@@ -35,7 +35,7 @@ class SuspectRank(RuntimeError):
     """The ranks agree that one of them computes wrong."""
 
 
-def run_rank(plan: Plan, attempt: int | None = None) -> dict[int, float]:
+def run_rank(plan: JobPlan, attempt: int | None = None) -> dict[int, float]:
     """Train on this rank, from the newest checkpoint to the last step. Returns {step: loss}.
 
     **Communication:** each step one all-reduce of the gradient and the loss, P + 1 elements; at the start the newest
@@ -72,7 +72,7 @@ def run_rank(plan: Plan, attempt: int | None = None) -> dict[int, float]:
             dist.destroy_process_group()
 
 
-def join(plan: Plan, attempt: int) -> dist.ProcessGroup:
+def join(plan: JobPlan, attempt: int) -> dist.ProcessGroup:
     """Meet the other ranks. Returns the group for training, whose collectives give up soon."""
     if "TORCHELASTIC_RUN_ID" in os.environ:
         dist.init_process_group("gloo", timeout=_MEET)
@@ -86,12 +86,12 @@ def join(plan: Plan, attempt: int) -> dist.ProcessGroup:
 
 
 def train(
-    plan: Plan, attempt: int, group: dist.ProcessGroup, log: StoryLog, heart: Heartbeat | None
+    plan: JobPlan, attempt: int, group: dist.ProcessGroup, log: StoryLog, heart: Heartbeat | None
 ) -> dict[int, float]:
     """The steps that are left, from the newest checkpoint on."""
     rank, size, folder = dist.get_rank(), dist.get_world_size(), Path(plan.folder)
-    first, work = resume(folder)
-    model = work.model
+    first, state = resume(folder)
+    model = state.model
     log("resumed", first)
     start_dying(plan, attempt, log)
     losses = {}
@@ -114,7 +114,7 @@ def train(
             log("skipped", step)  # all ranks leave the update out: the same numbers came to all
             continue
         dist.all_reduce(flat, group=group)
-        apply_gradient(work, flat)
+        apply_gradient(state, flat)
         if fault in WRONG_PARAMETER:
             log("fault", step, detail=fault)
             parameter = next(model.parameters())
@@ -126,13 +126,13 @@ def train(
         log("step", step, loss=losses[step])
         if saves:
             log("saving", step + 1)
-            save(folder, step + 1, work, plan.save_seconds)
+            save(folder, step + 1, state, plan.save_seconds)
             log("saved", step + 1)
     return losses
 
 
 def check_gradient(
-    plan: Plan, model: nn.Module, flat: torch.Tensor, step: int, group: dist.ProcessGroup, fault: str
+    plan: JobPlan, model: nn.Module, flat: torch.Tensor, step: int, group: dist.ProcessGroup, fault: str
 ) -> tuple[int, ...]:
     """The ranks whose gradient is wrong, by the plan's check, before they are summed; the same on all ranks."""
     size = dist.get_world_size(group)
@@ -151,7 +151,7 @@ def check_gradient(
     return compare_by_replay(checksum([flat]), replay, group)
 
 
-def tell(bad: tuple[int, ...], plan: Plan, step: int, log: StoryLog) -> None:
+def tell(bad: tuple[int, ...], plan: JobPlan, step: int, log: StoryLog) -> None:
     """Write down whom a check accuses. Raise SuspectRank, unless it is enough to leave this step out."""
     if log.rank == 0:
         about = bad[0] if len(bad) == 1 else None
@@ -160,7 +160,7 @@ def tell(bad: tuple[int, ...], plan: Plan, step: int, log: StoryLog) -> None:
         raise SuspectRank(f"rank {', '.join(map(str, bad))} computed wrong in step {step}")
 
 
-def start_dying(plan: Plan, attempt: int, log: StoryLog) -> None:
+def start_dying(plan: JobPlan, attempt: int, log: StoryLog) -> None:
     """Set the time at which this rank kills itself, at any place of the program, if it is to die in this attempt."""
     if attempt < len(plan.deaths) and plan.deaths[attempt][0] == log.rank:
         timer = threading.Timer(
@@ -191,4 +191,4 @@ def keep_trace(file: Path) -> None:
 
 def main() -> None:
     """The program that torchrun starts: its one argument is the file of the plan."""
-    run_rank(Plan.from_json(Path(sys.argv[1]).read_text()))
+    run_rank(JobPlan.from_json(Path(sys.argv[1]).read_text()))

@@ -6,12 +6,12 @@ from dtlearn.runtime.errors import RankError, RanksDisagree, RanksTimeout
 from dtlearn.runtime.run import run_ranks
 
 from .job import run_rank
-from .plan import Plan
+from .plan import JobPlan
 from .story import StoryLog
 
 
 def restart_on_run_ranks(
-    plan: Plan, ranks: int, log: StoryLog, *, max_restarts: int = 1, fewer: int = 0, timeout: float = 60.0
+    plan: JobPlan, ranks: int, log: StoryLog, *, max_restarts: int = 1, fewer: int = 0, timeout: float = 60.0
 ) -> str:
     """Run the job until it is done, at most `max_restarts` times more. Returns why it was given up, or "".
 

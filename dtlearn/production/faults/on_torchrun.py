@@ -14,7 +14,7 @@ from typing import IO
 
 from dtlearn.runtime.launch import SCRIPT_VARIABLES, launch_command, start_guarded
 
-from .plan import Plan
+from .plan import JobPlan
 from .story import StoryLog
 
 _PROGRAM = "from dtlearn.production.faults.job import main\n\nmain()\n"
@@ -26,7 +26,9 @@ NEW_STORE = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
 MONITOR_INTERVAL = 0.1  # seconds between two looks of the agent at its processes; torchrun's default
 
 
-def restart_on_torchrun(plan: Plan, ranks: int, log: StoryLog, *, max_restarts: int = 1, timeout: float = 120.0) -> str:
+def restart_on_torchrun(
+    plan: JobPlan, ranks: int, log: StoryLog, *, max_restarts: int = 1, timeout: float = 120.0
+) -> str:
     """Run the job under `torchrun --max-restarts`, on this machine. Returns why it was given up, or "".
 
     The group's size stays: one node's torchrun starts as many processes as before.
@@ -37,7 +39,7 @@ def restart_on_torchrun(plan: Plan, ranks: int, log: StoryLog, *, max_restarts: 
     return follow_torchruns([[*with_restarts(command, max_restarts), str(plan_file)]], log, timeout)
 
 
-def write_program(plan: Plan) -> tuple[Path, Path]:
+def write_program(plan: JobPlan) -> tuple[Path, Path]:
     """The files of the script that every rank runs, and of its plan."""
     script, plan_file = Path(plan.folder, "rank.py"), Path(plan.folder, "plan.json")
     script.write_text(_PROGRAM)

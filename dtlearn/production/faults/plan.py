@@ -12,7 +12,7 @@ CHECKS = ("", "finite", "replicas", "replay")
 
 
 @dataclass(frozen=True)
-class Plan:
+class JobPlan:
     """What the ranks of a job are to do. Plain values: under torchrun it travels as JSON.
 
     Attributes:
@@ -63,7 +63,7 @@ class Plan:
         return json.dumps(asdict(self))
 
     @classmethod
-    def from_json(cls, text: str) -> Plan:
+    def from_json(cls, text: str) -> JobPlan:
         """The plan that `to_json` wrote."""
         fields: dict[str, Any] = json.loads(text)
         plant = fields["plant"] and Plant(**fields["plant"])

@@ -16,7 +16,7 @@ from .flight import MissingCall, missing_calls, read_trace
 from .heartbeat import HeartbeatMonitor, host_store
 from .on_run_ranks import restart_on_run_ranks
 from .on_torchrun import restart_on_torchrun
-from .plan import Plan
+from .plan import JobPlan
 from .plants import Plant
 from .story import Detection, FaultStory, StoryLog, read_events
 from .two_hosts import Hosts, lose_a_node
@@ -34,7 +34,7 @@ class Scenario:
     Attributes:
         says: what happens, in a sentence.
         kind: of the fault, see `Plant`.
-        check: the check that finds it, see `Plan`; "": it needs none.
+        check: the check that finds it, see `JobPlan`; "": it needs none.
         check_every: steps between two checks.
         fewer: ranks less when the course's own restart goes on.
         acts: whether the supervisor kills the rank that the heartbeat, or the flight recorder, names.
@@ -130,7 +130,7 @@ def run_scenario(
         log = StoryLog(folder, -1, 0)
         closing.callback(log.close)
         supervisor = closing.enter_context(_watching(folder, ranks, restarts + 1, log, acts))
-        plan = Plan(
+        plan = JobPlan(
             str(folder),
             steps=steps,
             group_timeout=GROUP_TIMEOUT,

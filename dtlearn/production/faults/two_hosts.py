@@ -22,7 +22,7 @@ from typing import Self
 from dtlearn.runtime.machine.network import free_port
 
 from .on_torchrun import follow_torchruns, with_restarts, write_program
-from .plan import Plan
+from .plan import JobPlan
 from .story import StoryLog, read_events
 
 LOST_AFTER = 3  # seconds without a sign of life, after which torchrun's rendezvous drops a node; torchrun's default: 15
@@ -117,7 +117,7 @@ def _ip(*arguments: str) -> str:
     return subprocess.run(["ip", *arguments], check=True, capture_output=True, text=True).stdout
 
 
-def lose_a_node(plan: Plan, ranks_per_node: int, log: StoryLog, hosts: Hosts, timeout: float = 180.0) -> str:
+def lose_a_node(plan: JobPlan, ranks_per_node: int, log: StoryLog, hosts: Hosts, timeout: float = 180.0) -> str:
     """Run the job on both hosts; pull the plug of host 1 when its rank says so. Returns why it failed, or "".
 
     Args:
@@ -150,7 +150,7 @@ def lose_a_node(plan: Plan, ranks_per_node: int, log: StoryLog, hosts: Hosts, ti
     return follow_torchruns(commands, log, timeout, pull_the_plug)
 
 
-def _torchrun(host: int, hosts: Hosts, ranks: int, port: int, plan: Plan) -> list[str]:
+def _torchrun(host: int, hosts: Hosts, ranks: int, port: int, plan: JobPlan) -> list[str]:
     conf = {
         "is_host": int(host == 0),
         "last_call_timeout": LAST_CALL,

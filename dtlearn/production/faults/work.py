@@ -22,7 +22,7 @@ _FEATURES, _LR, _MOMENTUM = 8, 0.05, 0.9
 
 
 @dataclass
-class Work:
+class JobState:
     """The model and its momentum.
 
     Momentum by hand: the first optimizer of `torch.optim` that a process makes loads torch's compiler, and a restart
@@ -37,14 +37,14 @@ class Work:
     momentum: list[torch.Tensor]
 
 
-def new_work() -> Work:
+def new_state() -> JobState:
     """The state at step 0."""
     generator = torch.Generator().manual_seed(0)
     model = nn.Sequential(nn.Linear(_FEATURES, 16), nn.Tanh(), nn.Linear(16, 1)).double()
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.copy_(torch.randn(parameter.shape, generator=generator, dtype=torch.float64) / 3)
-    return Work(model, [torch.zeros_like(parameter) for parameter in model.parameters()])
+    return JobState(model, [torch.zeros_like(parameter) for parameter in model.parameters()])
 
 
 def share(batch: int, rank: int, size: int) -> slice:
@@ -62,32 +62,32 @@ def gradient(model: nn.Module, step: int, rows: slice, batch: int) -> torch.Tens
     return torch.cat([*(g.flatten() for g in gradients), loss.detach()[None]])
 
 
-def apply_gradient(work: Work, flat: torch.Tensor) -> None:
+def apply_gradient(state: JobState, flat: torch.Tensor) -> None:
     """Update the parameters with the summed gradient, (P + 1,): SGD with momentum, as torch.optim.SGD does it."""
-    parameters = list(work.model.parameters())
+    parameters = list(state.model.parameters())
     parts = flat[:-1].split([p.numel() for p in parameters])
     with torch.no_grad():
-        for parameter, momentum, part in zip(parameters, work.momentum, parts, strict=True):
+        for parameter, momentum, part in zip(parameters, state.momentum, parts, strict=True):
             momentum.mul_(_MOMENTUM).add_(part.view_as(parameter))
             parameter.sub_(momentum, alpha=_LR)
 
 
-def save(folder: Path, step: int, work: Work, seconds: float = 0.0) -> None:
+def save(folder: Path, step: int, state: JobState, seconds: float = 0.0) -> None:
     """Write a checkpoint, whole or not at all, on rank 0; all ranks wait for it, at least so many seconds.
 
     **Communication:** a broadcast from rank 0 of whether it was written.
     """
     begun = time.monotonic()
-    state = {"format": 1, "step": step, "model": work.model.state_dict(), "momentum": work.momentum}
+    content = {"format": 1, "step": step, "model": state.model.state_dict(), "momentum": state.momentum}
 
     def write() -> None:
         time.sleep(max(0.0, begun + seconds - time.monotonic()))
-        write_checkpoint(state, checkpoint_file(folder, step), keep=2)
+        write_checkpoint(content, checkpoint_file(folder, step), keep=2)
 
     from_rank_0(write)
 
 
-def resume(folder: Path) -> tuple[int, Work]:
+def resume(folder: Path) -> tuple[int, JobState]:
     """The newest checkpoint's step and state, on all ranks; step 0 if there is none.
 
     Rank 0 says which it is: a rank that saw another one would train another model.
@@ -99,8 +99,8 @@ def resume(folder: Path) -> tuple[int, Work]:
         files = checkpoints_in(folder)
         return read_checkpoint(files[0]) if files else None
 
-    work, state = new_work(), from_rank_0(newest)
-    if state is None:
-        return 0, work
-    work.model.load_state_dict(state["model"])
-    return int(state["step"]), Work(work.model, state["momentum"])
+    state, content = new_state(), from_rank_0(newest)
+    if content is None:
+        return 0, state
+    state.model.load_state_dict(content["model"])
+    return int(content["step"]), JobState(state.model, content["momentum"])

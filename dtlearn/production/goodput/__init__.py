@@ -6,12 +6,12 @@ In this order: `intervals` has the formulas; `life` is a job's time as data; `si
 from .intervals import daly_interval, expected_goodput, young_interval
 from .life import JobLife, LifeSpan
 from .real import LivedJob, draw_deaths, life_of, live
-from .simulate import IntervalRow, Job, goodput_by_interval, simulate
+from .simulate import IntervalRow, JobTimes, goodput_by_interval, simulate
 
 __all__ = [
     "IntervalRow",
-    "Job",
     "JobLife",
+    "JobTimes",
     "LifeSpan",
     "LivedJob",
     "daly_interval",

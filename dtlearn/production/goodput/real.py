@@ -15,7 +15,7 @@ from typing import NamedTuple
 from dtlearn.runtime.machine.run_folder import run_directory
 
 from ..faults.on_run_ranks import restart_on_run_ranks
-from ..faults.plan import Plan
+from ..faults.plan import JobPlan
 from ..faults.story import StoryEvent, StoryLog, read_events
 from .intervals import expected_goodput
 from .life import JobLife, LifeSpan
@@ -68,7 +68,7 @@ def live(
     expected_goodput(interval, save_seconds, 0.0, mtbf)  # refuses what is no time before anything is started
     with run_directory() as folder:
         log = StoryLog(folder, -1, 0)
-        plan = Plan(
+        plan = JobPlan(
             str(folder),
             steps=steps,
             save_every=save_every,

@@ -13,7 +13,7 @@ from .life import JobLife, LifeSpan
 
 
 @dataclass(frozen=True)
-class Job:
+class JobTimes:
     """A job, in seconds.
 
     Attributes:
@@ -52,7 +52,7 @@ class IntervalRow(NamedTuple):
     runs: tuple[float, ...]
 
 
-def simulate(job: Job, interval: float, seed: int) -> JobLife:
+def simulate(job: JobTimes, interval: float, seed: int) -> JobLife:
     """The life of a job that saves after every `interval` seconds of training, and at its end.
 
     Raises:
@@ -87,7 +87,9 @@ def simulate(job: Job, interval: float, seed: int) -> JobLife:
     return JobLife(tuple(spans), failures)
 
 
-def goodput_by_interval(job: Job, intervals: Sequence[float], seeds: Iterable[int] = range(20)) -> list[IntervalRow]:
+def goodput_by_interval(
+    job: JobTimes, intervals: Sequence[float], seeds: Iterable[int] = range(20)
+) -> list[IntervalRow]:
     """Simulated goodput beside Daly's model, for each interval; the same seeds for all."""
     rows, seeds = [], list(seeds)
     for interval in intervals:

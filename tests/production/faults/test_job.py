@@ -3,20 +3,20 @@
 import pytest
 
 from dtlearn.production.faults.job import run_rank
-from dtlearn.production.faults.plan import Plan
+from dtlearn.production.faults.plan import JobPlan
 from dtlearn.production.faults.plants import Plant
 from dtlearn.production.faults.story import read_events
 from dtlearn.runtime.errors import RankError
 from dtlearn.runtime.run import run_ranks
 
 
-def run(plan: Plan, ranks: int) -> list[dict[int, float]]:
+def run(plan: JobPlan, ranks: int) -> list[dict[int, float]]:
     return run_ranks(run_rank, ranks, plan, 0, device="cpu", init_group=False).values
 
 
-def plan_in(folder, name: str, **options) -> Plan:
+def plan_in(folder, name: str, **options) -> JobPlan:
     (folder / name).mkdir()
-    return Plan(str(folder / name), **{"step_seconds": 0.0, "group_timeout": 30.0, "steps": 5} | options)
+    return JobPlan(str(folder / name), **{"step_seconds": 0.0, "group_timeout": 30.0, "steps": 5} | options)
 
 
 def test_the_losses_do_not_depend_on_the_number_of_ranks(tmp_path):

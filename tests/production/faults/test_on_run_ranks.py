@@ -1,13 +1,13 @@
 """The course's own restart: how often, with how many ranks, and what it writes down."""
 
 from dtlearn.production.faults.on_run_ranks import restart_on_run_ranks
-from dtlearn.production.faults.plan import Plan
+from dtlearn.production.faults.plan import JobPlan
 from dtlearn.production.faults.plants import Plant
 from dtlearn.production.faults.story import StoryLog, read_events
 
 
 def told(folder, plant: Plant, **options):
-    plan = Plan(str(folder), steps=4, save_every=1, step_seconds=0.0, group_timeout=30.0, plant=plant)
+    plan = JobPlan(str(folder), steps=4, save_every=1, step_seconds=0.0, group_timeout=30.0, plant=plant)
     log = StoryLog(folder, -1, 0)
     reason = restart_on_run_ranks(plan, 3, log, **options)
     log.close()

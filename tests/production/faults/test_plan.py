@@ -2,20 +2,20 @@
 
 import pytest
 
-from dtlearn.production.faults.plan import Plan
+from dtlearn.production.faults.plan import JobPlan
 from dtlearn.production.faults.plants import Plant
 
 
 @pytest.mark.parametrize("plant", [None, Plant("nan", 2, 5, 1)])
 def test_a_plan_is_the_same_after_a_journey_as_json(plant):
-    plan = Plan("/tmp/x", steps=11, check="replay", plant=plant, deaths=((0, 1.5), (1, 0.25)))
-    assert Plan.from_json(plan.to_json()) == plan
+    plan = JobPlan("/tmp/x", steps=11, check="replay", plant=plant, deaths=((0, 1.5), (1, 0.25)))
+    assert JobPlan.from_json(plan.to_json()) == plan
 
 
 def test_a_plan_says_which_fault_strikes():
-    plan = Plan("/tmp/x", plant=Plant("kill", 2, 5))
+    plan = JobPlan("/tmp/x", plant=Plant("kill", 2, 5))
     assert plan.fault(2, 5, 0) == "kill"
-    assert plan.fault(1, 5, 0) == plan.fault(2, 4, 0) == plan.fault(2, 5, 1) == Plan("/tmp/x").fault(0, 0, 0) == ""
+    assert plan.fault(1, 5, 0) == plan.fault(2, 4, 0) == plan.fault(2, 5, 1) == JobPlan("/tmp/x").fault(0, 0, 0) == ""
 
 
 @pytest.mark.parametrize(
@@ -24,4 +24,4 @@ def test_a_plan_says_which_fault_strikes():
 )
 def test_a_plan_that_cannot_be_is_refused(changed, message):
     with pytest.raises(ValueError, match=message):
-        Plan("/tmp/x", **changed)
+        JobPlan("/tmp/x", **changed)

@@ -6,9 +6,9 @@ import itertools
 import pytest
 
 from dtlearn.production.goodput.intervals import daly_interval
-from dtlearn.production.goodput.simulate import Job, goodput_by_interval, simulate
+from dtlearn.production.goodput.simulate import JobTimes, goodput_by_interval, simulate
 
-JOB = Job(work=100 * 3600.0, save=300.0, restart=600.0, mtbf=6 * 3600.0)
+JOB = JobTimes(work=100 * 3600.0, save=300.0, restart=600.0, mtbf=6 * 3600.0)
 
 
 def test_the_same_seed_gives_the_same_life_and_another_one_another():
@@ -25,14 +25,14 @@ def test_all_work_is_done_once_and_each_failure_loses_less_than_an_interval(seed
 
 
 def test_a_job_that_never_fails_loses_its_saves_only():
-    life = simulate(Job(1000.0, 10.0, 60.0, 1e12), 300.0, 0)
+    life = simulate(JobTimes(1000.0, 10.0, 60.0, 1e12), 300.0, 0)
     assert [span.kind for span in life.spans] == ["training", "save"] * 4
     assert life.spans[-2].seconds == pytest.approx(100.0)  # what was left
     assert life.goodput == pytest.approx(1000 / 1040)
 
 
 def test_a_restart_can_fail_too():
-    life = simulate(Job(2000.0, 10.0, 200.0, 150.0), 100.0, 3)
+    life = simulate(JobTimes(2000.0, 10.0, 200.0, 150.0), 100.0, 3)
     kinds = [span.kind for span in life.spans]
     assert ("restart", "restart") in itertools.pairwise(kinds)
 
@@ -49,6 +49,6 @@ def test_the_mean_of_many_lives_is_daly_s_model_and_best_near_his_interval():
 @pytest.mark.parametrize("times", [(0, 1, 1, 1), (1, 0, 1, 1), (1, 1, -1, 1), (1, 1, 1, 0)])
 def test_a_job_without_time_is_refused(times):
     with pytest.raises(ValueError, match="positive times"):
-        Job(*times)
+        JobTimes(*times)
     with pytest.raises(ValueError, match="positive number of seconds"):
         simulate(JOB, 0.0, 0)
