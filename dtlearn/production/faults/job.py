@@ -23,7 +23,7 @@ from dtlearn.runtime.machine.whole_file import write_new
 from .flight import BUFFER_VARIABLE, dump_trace
 from .heartbeat import Heartbeat
 from .plan import JobPlan
-from .plants import FATAL, LASTING, WRONG_GRADIENT, WRONG_PARAMETER, spoil, strike
+from .plants import FATAL, LASTING, SKIPPED, WRONG_GRADIENT, WRONG_PARAMETER, spoil, strike
 from .replay import checksum, compare_by_replay, compare_replicas
 from .story import StoryLog
 from .work import apply_gradient, gradient, resume, save, share
@@ -113,7 +113,10 @@ def train(
             tell(bad, plan, step, log)
             log("skipped", step)  # all ranks leave the update out: the same numbers came to all
             continue
-        dist.all_reduce(flat, group=group)
+        if fault == SKIPPED:  # its next call meets this one of the others
+            log("fault", step, detail=fault)
+        else:
+            dist.all_reduce(flat, group=group)
         apply_gradient(state, flat)
         if fault in WRONG_PARAMETER:
             log("fault", step, detail=fault)

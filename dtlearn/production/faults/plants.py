@@ -1,6 +1,7 @@
 """Faults that are planted on purpose: what kills a rank, stops it, or makes it compute wrong.
 
-The first four end or stop the process that plants them; the others change numbers, and nothing fails.
+Some end or stop the process that plants them, or the ranks' calls no longer fit together; the others change numbers,
+and nothing fails.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ import torch
 FATAL = ("kill", "hang", "stop", "memory", "cut")
 WRONG_GRADIENT = ("nan", "flip_gradient", "scale_gradient")
 WRONG_PARAMETER = ("flip_parameter",)
-KINDS = FATAL + WRONG_GRADIENT + WRONG_PARAMETER
+SKIPPED = "skip"
+KINDS = (*FATAL, SKIPPED, *WRONG_GRADIENT, *WRONG_PARAMETER)
 LASTING = ("scale_gradient",)  # a defect that stays; the others happen once
 ROOM = 96 << 20  # bytes that a rank may still allocate when it runs out of memory
 _BLOCK = 16 << 20  # bytes it asks for at a time
@@ -30,9 +32,9 @@ class Plant:
 
     Attributes:
         kind: "kill" (SIGKILL), "hang" (the main thread sleeps for ever), "stop" (SIGSTOP), "memory" (a limit, and more
-            is asked for), "cut" (the host's plug is pulled: whoever started the ranks does it), "nan" (a gradient holds
-            NaN), "flip_gradient" (one bit, once), "scale_gradient" (by 1.01, from then on), "flip_parameter" (one bit
-            of the updated parameters, once).
+            is asked for), "cut" (the host's plug is pulled: whoever started the ranks does it), "skip" (the rank leaves
+            a collective out), "nan" (a gradient holds NaN), "flip_gradient" (one bit, once), "scale_gradient" (by
+            1.01, from then on), "flip_parameter" (one bit of the updated parameters, once).
         rank, step: on which rank, in which step, from 0.
         attempt: in which attempt; a restarted job is not hit again.
 

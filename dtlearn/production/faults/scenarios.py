@@ -56,6 +56,7 @@ SCENARIOS = {
     "hang": Scenario("A rank hangs, and the others' collective gives up after its time-out.", "hang"),
     "watched_hang": Scenario("A rank hangs; the flight recorder names it, and it is killed.", "hang", acts=True),
     "stop": Scenario("A process is stopped, its heartbeat falls silent, and it is killed.", "stop", acts=True),
+    "skip": Scenario("A rank leaves a collective out; the watch sees that the calls do not fit.", "skip"),
     "memory": Scenario("A rank runs out of memory.", "memory"),
     "nan": Scenario("A rank sends NaN; all ranks leave that update out.", "nan", check="finite", restarts=False),
     "flip_parameter": Scenario(

@@ -24,6 +24,7 @@ def same(losses: dict[int, float], unbroken: dict[int, float]) -> bool:
         ("lost_rank", (3, 2), {"launcher"}),
         ("watched_hang", (3, 3), {"progress", "flight recorder", "launcher"}),
         ("stop", (3, 3), {"heartbeat"}),
+        ("skip", (3, 3), {"watch"}),
         ("memory", (3, 3), {"itself", "launcher"}),
         ("flip_parameter", (3, 2), {"check"}),
         ("flip_gradient", (3, 2), {"check"}),
