@@ -110,6 +110,13 @@ MISTAKES = {
         ("tests.hybrid_parallel.runs:on_mesh", MeshLayout(pp=2), [{}]),
         NOT_SENT,
     ),
+    "production": (
+        "dtlearn.production.serving.pipelined",
+        "torch.empty(texts, dtype=torch.int64, device=self._like.device)",
+        "torch.empty(texts, dtype=torch.int64)",
+        ("tests.production.serving.test_pipelined:on_stages", (0, 3, 5), [2]),
+        NOT_SENT,
+    ),
     "train": (
         "dtlearn.train.step",
         "total = torch.zeros((), device=here.device)",
