@@ -2,8 +2,9 @@
 
 Nobody waits for anybody in a collective: the roles meet in a folder. Training writes checkpoints there, whole files
 under their names; evaluation takes each as it comes; a server looks for a newer one between two requests, never within
-one, or the end of a text would be another model's than its beginning. If evaluation is slow it falls behind, or dies,
-and training goes on.
+one, or the end of a text would be another model's than its beginning. If evaluation is slow, it falls behind, and
+training goes on. (A launcher ends the whole job when one rank fails: what may fail alone is started as a job of its
+own, on the same folder.)
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import torch.distributed as dist
 
 from dtlearn.data_parallel.ddp import DistributedDataParallel
 from dtlearn.models import GPT, GPTConfig, load_corpus, next_token_loss
+from dtlearn.runtime.device import device
 from dtlearn.runtime.machine.whole_file import write_whole
 from dtlearn.runtime.run import run_ranks
 from dtlearn.sharing.shards import shard_of
@@ -104,14 +106,17 @@ def play_role(roles: RankRoles, job: SeparateJob) -> RoleOutcome:
 def _train(job: SeparateJob, group: dist.ProcessGroup, log: RoleLog) -> RoleOutcome:
     rank, num_ranks = dist.get_rank(group), dist.get_world_size(group)
     torch.manual_seed(job.seed)
-    gpt = GPT(job.config)
+    gpt = GPT(job.config).to(device())
     model = DistributedDataParallel(gpt, group=group)
     optimizer = torch.optim.AdamW(model.parameters(), job.lr)
     batches = load_corpus().batches(job.steps, job.batch_size, job.config.context_length, seed=job.seed)
     losses, evaluations = list[float](), dict[int, float]()
     for step, (inputs, targets) in enumerate(batches, 1):
         with log.note("step", step):
-            own, wanted = (shard_of(x, 0, num_ranks, rank, "sequences of a batch") for x in (inputs, targets))
+            own, wanted = (
+                shard_of(x, 0, num_ranks, rank, "sequences of a batch")
+                for x in (inputs.to(device()), targets.to(device()))
+            )
             optimizer.zero_grad()
             loss = next_token_loss(model(own), wanted)
             loss.backward()
@@ -120,7 +125,8 @@ def _train(job: SeparateJob, group: dist.ProcessGroup, log: RoleLog) -> RoleOutc
         losses.append(loss.item() / num_ranks)
         if rank == 0 and (step % job.checkpoint_every == 0 or step == job.steps):
             with log.note("save", step):
-                state = {"format": 1, "step": step, "model": gpt.state_dict()}
+                parameters = {name: tensor.cpu() for name, tensor in gpt.state_dict().items()}
+                state = {"format": 1, "step": step, "model": parameters}
                 write_checkpoint(state, checkpoint_file(Path(job.folder), step), job.keep)
             if job.evaluation == "inline":
                 with log.note("evaluate", step):
@@ -134,13 +140,14 @@ def _train(job: SeparateJob, group: dist.ProcessGroup, log: RoleLog) -> RoleOutc
 def validation_loss(model: GPT, job: SeparateJob) -> float:
     """Mean loss on four batches of the validation text."""
     time.sleep(job.evaluation_seconds)
+    where = next(model.parameters()).device
     batches = load_corpus().batches(4, job.batch_size, job.config.context_length, split="val")
-    return sum(next_token_loss(model(inputs), targets).item() for inputs, targets in batches) / 4
+    return sum(next_token_loss(model(x.to(where)), wanted.to(where)).item() for x, wanted in batches) / 4
 
 
 def _evaluate(job: SeparateJob, log: RoleLog, index: int, num_ranks: int) -> RoleOutcome:
     """Each checkpoint as it comes; several ranks take turns. One that is gone before its turn is missed."""
-    evaluations, model = dict[int, float](), GPT(job.config)
+    evaluations, model = dict[int, float](), GPT(job.config).to(device())
     if job.evaluation != "beside":
         return RoleOutcome()
     for file in _new_checkpoints(job):
@@ -181,7 +188,7 @@ def _serve(job: SeparateJob, log: RoleLog) -> RoleOutcome:
     """Answer one request after the other, each with the newest checkpoint; the last one with the last checkpoint."""
     if not job.new_tokens:
         return RoleOutcome()
-    folder, model, loaded = Path(job.folder), GPT(job.config), 0
+    folder, model, loaded = Path(job.folder), GPT(job.config).to(device()), 0
     answers, numbers = list[ServedAnswer](), count()
     while True:
         finished = (folder / FINISHED).exists()

@@ -18,6 +18,7 @@ from dtlearn.production.serving.separate_ranks import (
     validation_loss,
 )
 from dtlearn.train.checkpoint import checkpoint_file, read_checkpoint
+from tests.devices import run_ranks
 
 CONFIG = GPTConfig(num_layers=1, num_heads=2, hidden_size=16, context_length=16)
 SLOW = 0.3  # seconds of an evaluation: steps are far shorter
@@ -117,3 +118,13 @@ def test_who_is_too_slow_misses_checkpoints_and_training_does_not_wait(tmp_path)
 def test_evaluating_ranks_take_turns(tmp_path):
     run = run_separate_ranks(RankRoles(1, 2, 0), job(tmp_path, new_tokens=0, evaluation_seconds=0.0), device="cpu")
     assert [sorted(own.evaluations) for own in run.outcomes] == [[], [4], [2, 6]]
+
+
+def test_roles_run_on_a_device(device, tmp_path):
+    small = {"steps": 2, "evaluation_seconds": 0.0}
+    roles, there, here = RankRoles(2, 1, 1), job(tmp_path / "there", **small), job(tmp_path / "here", **small)
+    Path(there.folder).mkdir()
+    run = SeparateRun(roles, tuple(run_ranks(play_role, 4, roles, there, device=device)))
+    beside_cpu = run_separate_ranks(roles, here, device="cpu")
+    assert list(run.losses) == pytest.approx(beside_cpu.losses, rel=1e-4)
+    assert run.evaluations == pytest.approx(beside_cpu.evaluations, rel=1e-4) and run.answers[-1].step == 2

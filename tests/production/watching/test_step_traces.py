@@ -12,7 +12,7 @@ CONFIG = GPTConfig(num_layers=1, num_heads=2, hidden_size=16, context_length=8)
 
 @pytest.fixture(scope="module")
 def traces():
-    return trace_step(2, CONFIG, batch=2)
+    return trace_step(2, CONFIG, batch=2, device="cpu")
 
 
 def test_each_sees_what_the_other_does_not(traces):
