@@ -14,10 +14,10 @@ import torch
 
 from dtlearn.sharing.resharding import Box  # start and stop: elements of the whole, in each dim
 
-Layout = list[Box]  # by rank
+Boxes = list[Box]  # of a layout, by rank
 
 
-def split(shape: tuple[int, ...], dim: int, num_ranks: int) -> Layout:
+def split(shape: tuple[int, ...], dim: int, num_ranks: int) -> Boxes:
     """Equal parts along a dim: tensor parallelism, or with dim 0 what FSDP saves."""
     length, layout = shape[dim] // num_ranks, []
     for rank in range(num_ranks):
@@ -42,7 +42,7 @@ class PlannedRead(NamedTuple):
     box: Box
 
 
-def plan(saved: Layout, wanted: Layout) -> list[PlannedRead]:
+def plan(saved: Boxes, wanted: Boxes) -> list[PlannedRead]:
     """Who reads what: every overlap. Each rank can work out its own part, without a message."""
     reads = []
     for reader, want in enumerate(wanted):
@@ -63,7 +63,7 @@ def place(box: Box, inside: Box) -> tuple[slice, ...]:
     return tuple(slice(start - first, stop - first) for start, stop, first in places)
 
 
-def load(rank: int, saved: Layout, wanted: Layout, files: list[torch.Tensor]) -> torch.Tensor:
+def load(rank: int, saved: Boxes, wanted: Boxes, files: list[torch.Tensor]) -> torch.Tensor:
     """This rank's part. Of a file that is mapped into memory, only what is read is fetched."""
     part = files[0].new_empty(wanted[rank].shape)
     for read in plan(saved, wanted):

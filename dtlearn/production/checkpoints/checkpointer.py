@@ -27,7 +27,7 @@ from dtlearn.sharing.resharding import Piece
 
 from .format import CheckpointError, Manifest, build_manifest
 from .pieces import SHARED, Shards, read_object, read_pieces, to_bytes, write_rank_file
-from .ranks import Ranks, tried
+from .ranks import JobRanks, tried
 from .staging import BackgroundTask, SaveTimes, Staging
 from .store import (
     FolderLock,
@@ -106,7 +106,7 @@ class Checkpointer:
         self.asynchronous, self.when_busy = asynchronous, when_busy
         self.times: list[SaveTimes] = []
         # Two threads may communicate at the same time, so each has a group: one for who writes, one for who trains.
-        self._writing, self._training = Ranks.of(group), Ranks.of(group)
+        self._writing, self._training = JobRanks.of(group), JobRanks.of(group)
         self._staging, self._task = Staging(), BackgroundTask()
         self._lock: FolderLock | None = None
         self._training.from_first(self._open)

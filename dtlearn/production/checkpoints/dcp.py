@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import io
 import os
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -199,9 +200,8 @@ def export_dcp(checkpoint: Path | str, target: Path | str) -> None:
     tensors, _ = read_pieces(checkpoint, manifest, wanted)
     state: dict[str, Any] = {name: values.view(manifest.tensors[name].shape) for name, values in tensors.items()}
     state |= {f"objects.{name}": read_object(checkpoint, manifest, name) for name in manifest.objects}
-    dcp.save(state, storage_writer=dcp.FileSystemWriter(target), planner=_flat_planner(), no_dist=True)
-
-
-def _flat_planner() -> dcp.DefaultSavePlanner:
-    """Names as they are: DCP would flatten the plain values' dicts into names of their own."""
-    return dcp.DefaultSavePlanner(flatten_state_dict=False)
+    # Names as they are: DCP would flatten the plain values' dicts into names of their own.
+    planner = dcp.DefaultSavePlanner(flatten_state_dict=False)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "torch.distributed is disabled")  # one process is what is wanted here
+        dcp.save(state, storage_writer=dcp.FileSystemWriter(target), planner=planner, no_dist=True)

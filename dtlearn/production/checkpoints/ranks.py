@@ -29,7 +29,7 @@ class Refusal(NamedTuple):
         return error
 
 
-class Ranks:
+class JobRanks:
     """Ranks that exchange plain values over gloo; or one process alone, without a group.
 
     Attributes:
@@ -41,7 +41,7 @@ class Ranks:
         self.rank, self.size = (0, 1) if group is None else (dist.get_rank(group), dist.get_world_size(group))
 
     @classmethod
-    def of(cls, group: dist.ProcessGroup | None) -> Ranks:
+    def of(cls, group: dist.ProcessGroup | None) -> JobRanks:
         """A new group of the same ranks, whose messages mix with no other's: NCCL takes no plain values, gloo does.
 
         **Communication**: that of `new_group`; all ranks of the group call it.

@@ -73,7 +73,7 @@ def in_child(folder, meeting, rank, victim, number, asynchronous):
 
 
 def after_a_kill(folder, meeting, victim, number, asynchronous):
-    """Fork two ranks that save step 3 beside steps 1 and 2, and wait. The victim's exit code, below 0 if it was killed."""
+    """Fork two ranks that save step 3 beside 1 and 2, and wait. The victim's exit code, below 0 if it was killed."""
     children = {}
     for rank in range(2):
         if (pid := os.fork()) == 0:

@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import time
+import zlib
 from pathlib import Path
 
 import pytest
@@ -117,8 +118,6 @@ def test_a_newer_version_and_another_model_are_refused_and_nothing_is_set_aside(
     )
     manifest = folder / "step-00000002" / "manifest.json"
     body = manifest.read_text().splitlines()[0].replace('"format": 1', '"format": 9')
-    import zlib
-
     manifest.write_text(f"{body}\ncrc32 {zlib.crc32(body.encode()):08x}\n")
     for error in run_ranks(load, 2, str(folder), device="cpu"):
         assert "has format 9, and this version of dtlearn reads 1" in error
@@ -239,9 +238,12 @@ def test_two_jobs_in_one_folder_are_refused_on_every_rank(folder):
 def test_a_mistake_in_the_call_is_a_value_error(tmp_path):
     with pytest.raises(ValueError, match="keep is 1 or more, and when_busy 'wait' or 'skip'; got 0 and 'wait'"):
         Checkpointer(tmp_path, keep=0)
-    with Checkpointer(tmp_path) as checkpointer:
-        with pytest.raises(CheckpointError, match="rank0 holds more than tensors and plain values"):
-            checkpointer.save(1, shards(1, 0, 1), own={"a": CheckpointError()})
+    wrong = {"a": CheckpointError()}
+    with (
+        Checkpointer(tmp_path) as checkpointer,
+        pytest.raises(CheckpointError, match="rank0 holds more than tensors and plain values"),
+    ):
+        checkpointer.save(1, shards(1, 0, 1), own=wrong)
     assert not step_folder(tmp_path, 1).exists()
 
 

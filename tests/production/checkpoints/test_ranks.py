@@ -2,13 +2,13 @@ import pytest
 import torch.distributed as dist
 
 from dtlearn.production.checkpoints.format import CheckpointError, DamagedError
-from dtlearn.production.checkpoints.ranks import Ranks, tried
+from dtlearn.production.checkpoints.ranks import JobRanks, tried
 from tests.devices import run_ranks
 
 
 def outcomes(error_of):
     """On each rank what `together` and `from_first` raise if rank 0 or rank 1 fails."""
-    ranks, said = Ranks.of(None), []
+    ranks, said = JobRanks.of(None), []
 
     def act():
         if dist.get_rank() in error_of:
@@ -51,11 +51,11 @@ def test_a_mistake_in_the_program_keeps_its_own_type_where_it_happened():
 
 
 def test_one_process_alone_needs_no_group():
-    ranks = Ranks.of(None)
+    ranks = JobRanks.of(None)
     assert (ranks.rank, ranks.size, ranks.all_gather(5), ranks.gather(5), ranks.from_first(lambda: 7)) == (
         0, 1, [5], [5], 7
     )  # fmt: skip
-    with pytest.raises(CheckpointError, match="^no room$"):
+    with pytest.raises(CheckpointError, match=r"^no room$"):
         ranks.together(lambda: (_ for _ in ()).throw(OSError("no room")))
     ranks.close()
     assert tried(lambda: 3) == (3, None, None)
