@@ -90,3 +90,11 @@ def test_without_more_accumulation_the_losses_are_others(tmp_path):
     run_ranks(run_job, 4, plain(str(tmp_path / "job"), num_steps=6), device="cpu")
     second = run_ranks(keeping_the_micro_batches, 2, plain(str(tmp_path / "job"), num_steps=9), device="cpu")[0]
     assert abs(second.losses[-1] - whole.losses[-1]) > 1e-4
+
+
+def test_on_another_device_it_goes_on_with_the_same_bits(tmp_path, other_device):
+    whole = run_ranks(run_job, 2, OPTIONS(str(tmp_path / "whole"), num_steps=4), device=other_device)
+    run_ranks(run_job, 2, OPTIONS(str(tmp_path / "job"), num_steps=2, save_every=2), device=other_device)
+    options = OPTIONS(str(tmp_path / "job"), num_steps=4, asynchronous=True)
+    for ours, unstopped in zip(run_ranks(run_job, 2, options, device=other_device), whole, strict=True):
+        assert ours.first_step == 2 and ours.losses == unstopped.losses[2:] and ours.digest == unstopped.digest

@@ -14,8 +14,6 @@ from ....runtime.words import format_seconds
 from ...figures import aligned
 
 if TYPE_CHECKING:
-    import torch
-
     from ....models.in_turns import Times
 
 # What each way does, of which the other is the counterpart: the same tensors, parts along dim 0, forced to the disk.
@@ -126,7 +124,7 @@ def _ways(folder: Path, num_tensors: int, size: int) -> tuple[dict[str, Callable
     shape = (size, size)
     parts = {n: (even_part(shape, 0, num_ranks, rank), w.chunk(num_ranks)[rank].flatten()) for n, w in whole.items()}
     mesh = init_device_mesh("cpu", (num_ranks,))
-    theirs = {name: distribute_tensor(w, mesh, [Shard(0)]) for name, w in whole.items()}
+    theirs: dict[str, Any] = {name: distribute_tensor(w, mesh, [Shard(0)]) for name, w in whole.items()}
     now, beside = Checkpointer(folder / "now"), Checkpointer(folder / "beside", asynchronous=True)
     equal: list[bool] = []
     step = [0]
@@ -171,7 +169,7 @@ def _ways(folder: Path, num_tensors: int, size: int) -> tuple[dict[str, Callable
     }, equal
 
 
-def _save_theirs(function: Callable[..., Any], state: dict[str, torch.Tensor], folder: Path) -> Any:
+def _save_theirs(function: Callable[..., Any], state: dict[str, Any], folder: Path) -> Any:
     """Into the same folder each time: it is written over."""
     return function(state, checkpoint_id=folder)
 
