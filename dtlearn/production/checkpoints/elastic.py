@@ -11,8 +11,8 @@ losses are the same up to rounding. **The learning rate** changes only if the ba
 
 **What a rank has not sent** (error feedback) is added to what another rank has not sent, so that nothing is lost.
 
-Source: the linear rule is that of Goyal et al., 1706.02677; that elastic jobs keep the batch is TorchElastic's advice
-and DeepSpeed's "elasticity", which chooses from batches that many numbers of ranks divide.
+Source: the linear rule is that of Goyal et al., 1706.02677. DeepSpeed's "elasticity" keeps the batch in another way: it
+chooses one beforehand that many numbers of ranks divide.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def plan_batch(global_batch: int, num_ranks: int, *, max_micro_batch: int, lr: f
 
     Returns:
         The plan with the fewest micro-batches. If the ranks do not divide the batch, it is the next smaller one that
-        they divide: less noise would be lost than with a larger one, and memory is never exceeded.
+        they divide.
 
     Raises:
         ValueError: there are more ranks than samples, or a number is below 1.
