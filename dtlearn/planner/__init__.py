@@ -14,7 +14,7 @@ from .reasons import what_would_change_it, why_it_loses
 from .report import plan_table, plan_values
 from .run import Axes, Software, TrainingRun, check_run, run_faults
 from .score import read_entries, score, score_table, score_values
-from .search import Constraints, LayoutPlan, search_layouts
+from .search import Constraints, LayoutPlan, planned_layouts, search_layouts
 from .step import StepTime, planned_step
 
 __all__ = [
@@ -39,6 +39,7 @@ __all__ = [
     "parse_cluster",
     "plan_table",
     "plan_values",
+    "planned_layouts",
     "planned_memory",
     "planned_step",
     "read_entries",
