@@ -15,7 +15,7 @@ from .report import plan_table, plan_values
 from .run import Axes, Software, TrainingRun, check_run, run_faults
 from .score import read_entries, score, score_table, score_values
 from .search import Constraints, LayoutPlan, planned_layouts, search_layouts
-from .step import StepTime, planned_step
+from .step import MeasuredTimes, StepTime, planned_step
 
 __all__ = [
     "ACCELERATORS",
@@ -26,6 +26,7 @@ __all__ = [
     "Constraints",
     "Goodput",
     "LayoutPlan",
+    "MeasuredTimes",
     "PlannedMemory",
     "Software",
     "StepTime",

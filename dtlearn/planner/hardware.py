@@ -66,6 +66,7 @@ ACCELERATORS = {
         Accelerator("TPUv4", 275e12, 0.85, 0.4, 32 * GIB, 1.2e12, 135e9, 135e9),
     )
 }
+LATENCY = {"link": 3e-6, "net": 10e-6}  # seconds a message: NCCL inside a node and over InfiniBand, order of magnitude
 DEFAULTS = {"A100": "A100-80GB", "H100": "H100-80GB", "V100": "V100-32GB", "A800": "A800-80GB", "H800": "H800-80GB"}
 
 
@@ -77,11 +78,14 @@ class Cluster:
         chip: of every rank.
         size: number of chips.
         node: chips of a node.
+        link_latency, network_latency: seconds of a message inside a node, and between nodes.
     """
 
     chip: Accelerator
     size: int
     node: int = 8
+    link_latency: float = LATENCY["link"]
+    network_latency: float = LATENCY["net"]
 
     def __post_init__(self) -> None:
         if self.size < 1 or self.node < 1:

@@ -17,7 +17,6 @@ from dtlearn.memory.arithmetic.training_state import find_convention
 from .run import TrainingRun
 
 GroupOperation = Literal["all-reduce", "all-gather", "reduce-scatter"]
-LATENCY = {"link": 3e-6, "net": 10e-6}  # seconds a message: NCCL inside a node and over InfiniBand, order of magnitude
 TREE = 32  # ranks from which NCCL's trees pass 2 log2(n) messages instead of a ring's 2(n-1)
 
 
@@ -31,9 +30,9 @@ def collective_seconds(run: TrainingRun, collective: GroupOperation, size: float
     if ranks <= 1 or size <= 0:
         return 0.0
     chip, software = run.cluster.chip, run.software
-    bandwidth, latency = chip.link * software.link, LATENCY["link"]
+    bandwidth, latency = chip.link * software.link, run.cluster.link_latency
     if ranks > in_node:
-        bandwidth, latency = min(bandwidth, in_node * chip.network * software.net), LATENCY["net"]
+        bandwidth, latency = min(bandwidth, in_node * chip.network * software.net), run.cluster.network_latency
     hops = ranks - 1 if ranks < TREE else 2 * (ranks - 1).bit_length()
     rounds = 2 if collective == "all-reduce" else 1
     return ring_share(collective, ranks) * size / bandwidth + rounds * hops * latency
@@ -57,23 +56,28 @@ def tp_calls(run: TrainingRun) -> RepeatedCall:
     again = 0.0
     if run.recompute == "full":
         again = 2.0 if not run.fused_attention else 1.5 if run.sequence_parallel else 1.0
-    return RepeatedCall("all-reduce", 2 * tokens * run.model.hidden, 4 + again)
+    return RepeatedCall("all-reduce", run.element_bytes * tokens * run.model.hidden, 4 + again)
 
 
-def dp_calls(run: TrainingRun) -> list[RepeatedCall]:
+def dp_calls(run: TrainingRun, parameters: float | None = None) -> list[RepeatedCall]:
     """Of a step. Stages 2 and 3 reduce after every micro-batch: whole gradients are kept nowhere; 3 gathers twice.
 
     In a pipeline torch's `fully_shard` gathers once and reduces once: `torch.distributed.pipelining` switches both off
     until the last micro-batch.
+
+    Args:
+        run: of which step.
+        parameters: of the rank, where they are known one by one; None: `run.rank_parameters`.
     """
-    parameters, reduced = run.rank_parameters, min(4, find_convention(run.precision).gradient)
+    parameters = run.rank_parameters if parameters is None else parameters
+    reduced = min(4, find_convention(run.precision).gradient)
     if run.zero_stage == 0:
         return [RepeatedCall("all-reduce", reduced * parameters, 1)]
     each, m = run.axes.pp == 1 or run.zero_stage == 2, run.num_microbatches
     gathers = 2 * m if run.zero_stage == 3 and each else 1
     reductions = m if run.zero_stage >= 2 and each else 1
     return [
-        RepeatedCall("all-gather", 2 * parameters, gathers),
+        RepeatedCall("all-gather", run.element_bytes * parameters, gathers),
         RepeatedCall("reduce-scatter", reduced * parameters, reductions),
     ]
 
@@ -95,12 +99,12 @@ def cp_size(run: TrainingRun) -> float:
     """Bytes of the keys and values of all cp ranks, for one block and micro-batch."""
     model = run.model
     kv = model.hidden * (model.kv_heads or model.heads) / model.heads / run.axes.tp
-    return 2 * 2 * run.microbatch * run.length * kv
+    return 2 * run.element_bytes * run.microbatch * run.length * kv
 
 
 def pp_size(run: TrainingRun) -> float:
     """Bytes that a rank sends to the next stage for a micro-batch: 1/tp of the activations (2104.04473, 4.1)."""
-    return 2 * run.microbatch * run.length / run.axes.cp * run.model.hidden / run.axes.tp
+    return run.element_bytes * run.microbatch * run.length / run.axes.cp * run.model.hidden / run.axes.tp
 
 
 def tp_in_node(run: TrainingRun) -> int:
@@ -125,5 +129,5 @@ def pp_seconds(run: TrainingRun, size: float) -> float:
     near = inside * run.axes.pp <= run.cluster.node
     chip, software = run.cluster.chip, run.software
     if near:
-        return size / (chip.link * software.link) + LATENCY["link"]
-    return size / (chip.network * software.net) + LATENCY["net"]
+        return size / (chip.link * software.link) + run.cluster.link_latency
+    return size / (chip.network * software.net) + run.cluster.network_latency

@@ -80,6 +80,9 @@ class TrainingRun:
         fused_attention: FlashAttention or alike.
         schedule: a key of `dtlearn.pipeline_parallel.schedules.SCHEDULES`; chunks make "1f1b" "interleaved".
         software: what the system hides.
+        gather_again: with sequence parallelism, inputs of products are kept as s/tp tokens and gathered again in
+            backward, as in Megatron-LM; False: they are kept whole.
+        element_bytes: of activations, and of weights as they are gathered and computed with: 2, or 4 for fp32.
     """
 
     model: ModelSizes
@@ -95,6 +98,8 @@ class TrainingRun:
     fused_attention: bool = True
     schedule: str = "1f1b"
     software: Software = Software()
+    gather_again: bool = True
+    element_bytes: int = 2
 
     @property
     def num_microbatches(self) -> int:

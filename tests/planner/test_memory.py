@@ -5,11 +5,13 @@ from dataclasses import replace
 import pytest
 
 from dtlearn.memory.arithmetic.fits import what_fits
-from dtlearn.memory.arithmetic.published import GPUS, ModelSizes
+from dtlearn.memory.arithmetic.published import GPUS, ModelSizes, sizes_of
+from dtlearn.models import GPTConfig
 from dtlearn.pipeline_parallel.checking.simulate import simulate
 from dtlearn.pipeline_parallel.schedules.make import make_schedule
 from dtlearn.planner import Axes, TrainingRun, find_model, parse_cluster, planned_memory
 from dtlearn.planner.memory import FRAGMENTATION, FRAMEWORK, block_bytes, live_microbatches
+from dtlearn.tensor_parallel.arithmetic.activations import gpt_block, table_bytes
 
 
 def block(**changes):
@@ -102,3 +104,18 @@ def test_the_assumptions_are_in_the_rows(gpt3):
     rows = planned_memory(gpt3).rows
     assert rows["framework"] == FRAMEWORK
     assert rows["fragmentation"] == pytest.approx(FRAGMENTATION * (sum(rows.values()) - rows["fragmentation"]))
+
+
+@pytest.mark.parametrize("tp", [1, 2, 4])
+@pytest.mark.parametrize("sequence_parallel", [False, True])
+@pytest.mark.parametrize("gather_again", [False, True])
+def test_a_block_of_the_courses_gpt_is_known_to_the_byte(tp, sequence_parallel, gather_again):
+    """In fp32, beside the tensor-parallel chapter's table, which the ledger is held to."""
+    config = GPTConfig(hidden_size=32, context_length=16)
+    run = TrainingRun(
+        sizes_of(config), parse_cluster(f"{tp}xA100"), Axes(tp), 3, microbatch=3, length=16, recompute="none",
+        sequence_parallel=sequence_parallel, gather_again=gather_again, element_bytes=4,
+    )  # fmt: skip
+    options = {"sequence_parallel": sequence_parallel, "gather_again": gather_again}
+    assert block_bytes(run).whole == table_bytes(gpt_block(config, 3, 16), tp, **options)
+    assert block_bytes(replace(run, recompute="full")).held == 4 * 3 * 16 * 32 / (tp if sequence_parallel else 1)
