@@ -22,6 +22,7 @@ _NAMES = {
     "gradient_compression.error_feedback": "coordinate_over_steps",
     "gradient_compression.loss_over_cost": "loss_over_cost loss_words",
     "gradient_compression.sent_over_time": "sent_over_time",
+    "hybrid_parallel.timed_layouts": "timed_layouts timed_words",
     "memory.fit_bars": "fit_bars",
     "memory.held_after_steps": "held_after_steps",
     "memory.memory_front": "memory_front",
