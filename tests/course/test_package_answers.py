@@ -568,6 +568,30 @@ def vocabulary_embedding(ids, shard, group=None):
     layer = tensor_parallel.VocabularyParallelEmbedding.from_embedding(whole, group=group)
     return torch.func.functional_call(layer, {"weight": shard}, (ids,))
 """,
+    "ch14.plan_memory": """\
+from unittest import mock
+from dtlearn import planner
+from dtlearn.memory.arithmetic.published import ModelSizes, zero_bytes
+from dtlearn.memory.arithmetic.training_state import training_state
+from dtlearn.planner.memory import block_bytes, live_microbatches
+
+def plan_memory(layers, hidden, heads, vocabulary, length, batch, *, tp, pp, dp, microbatch, zero, **how):
+    model = ModelSizes("of the exercise", layers, hidden, heads, vocabulary, length)
+    axes = planner.Axes(tp, pp, dp)
+    run = planner.TrainingRun(model, None, axes, batch, microbatch, length, fused_attention=False, **how)
+    numbers = layers // pp * ((12 * hidden**2 + 7 * hidden) // tp + 6 * hidden) + vocabulary * hidden // tp
+    numbers += 2 * hidden * (pp == 1)
+    padded = -(-numbers // dp) * dp
+    whole, shared = training_state(numbers, "mixed 18"), zero_bytes(training_state(padded, "mixed 18"), zero, dp)
+    made = {name: min(size, shared[name]) for name, size in whole.items()}
+    made["optimizer"] = made.pop("optimizer state")
+    exact = memory.block_activations
+    paper = lambda *sizes: [row for row in exact(*sizes) if row.formula != "4sb"]  # without the norms' statistics
+    with mock.patch("dtlearn.planner.memory.block_activations", paper):
+        block, live = block_bytes(run), live_microbatches(run)
+    made["activations"] = round(live * layers // pp * block.held + block.whole - block.held)
+    return made
+""",
 }
 NAIVE = {
     "ch02.broadcast": (
