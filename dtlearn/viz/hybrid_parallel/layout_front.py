@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from matplotlib.axes import Axes
+from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from ..style import ALARM, INK, LINE_LOOKS, MUTED, headline, legend_below, new_figure, style
+from ..style import ALARM, INK, LINE_LOOKS, headline, legend_below, new_figure, style
 from .plan_bars import run_words
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 _GIB = 2**30
 _SLOWEST, _LARGEST = 4.0, 6.0  # of the best time and of the chip's memory: what is drawn
-_ROOM, _APART = 0.25, 0.11  # left of the fastest, and between two names, as shares of the axes
+_ROOM, _APART = 0.3, 0.12  # left of the fastest, and between two names, as shares of the axes
 _WAYS = ("none", "selective", "full", "ops")
 _PLATE = {"boxstyle": "round,pad=0.12", "facecolor": "white", "edgecolor": "none", "alpha": 0.9}
 
@@ -57,10 +58,14 @@ def layout_front(plans: Sequence[LayoutPlan], title: str = "", label: str = "") 
         if front:
             ax.step(*_places(front), where="post", color=INK, lw=1.4, zorder=4)
             ax.plot(*_places(front), "o", ms=10, mfc="none", mec=INK, mew=1.2, zorder=5)
-            handles.append(Line2D([], [], color=INK, lw=1.4, marker="o", ms=8, mfc="none", label="front: none beats them"))
+            handles.append(
+                Line2D([], [], color=INK, lw=1.4, marker="o", ms=8, mfc="none", label="front: none beats them")
+            )
         _axes(ax, plans, capacity)
         says = f"fastest that fits: {front[0].run.axes}" if front else "no layout fits"
-        headline(ax, title or f"{len(plans)} layouts, {len(fitting)} of them fit; {says}", label or run_words(plans[0]))
+        headline(
+            ax, title or f"{len(plans):,} layouts, {len(fitting):,} of them fit; {says}", label or run_words(plans[0])
+        )
         _name(ax, front)
         legend_below(fig, handles, columns=4)
     return fig
@@ -79,17 +84,22 @@ def front_words(plans: Sequence[LayoutPlan]) -> str:
 
 def _draw_points(ax: Axes, plans: Sequence[LayoutPlan]) -> list[Line2D]:
     """A mark for each plan, by its way to recompute; those that do not fit are faint and open."""
-    handles = []
     used = [way for way in _WAYS if any(plan.run.recompute == way for plan in plans)]
-    for way, (color, _, marker) in zip(used, LINE_LOOKS, strict=False):
-        for fits in (False, True):
+    looks = {way: (color, marker) for way, (color, _, marker) in zip(used, LINE_LOOKS, strict=False)}
+    for way in reversed(used):  # with fused attention selective recomputation changes nothing: "none" on top says so
+        color, marker = looks[way]
+        for fits, face, edge in ((False, "none", _pale(color)), (True, color, color)):
             some = [plan for plan in plans if plan.run.recompute == way and plan.memory.fits == fits]
-            look: dict[str, Any] = {"mfc": color if fits else "none", "mec": color, "alpha": 0.85 if fits else 0.28}
-            ax.plot(*_places(some), marker, ms=5, ls="none", mew=0.8, zorder=3 if fits else 1, **look)
-        name = "no recomputation" if way == "none" else f"{way} recomputation"
-        handles.append(Line2D([], [], color=color, marker=marker, ls="none", ms=6, label=name))
-    open_mark = Line2D([], [], mfc="none", mec=MUTED, marker="o", ls="none", ms=6, alpha=0.6, label="open: does not fit")
+            ax.plot(*_places(some), marker, ms=5, ls="none", mfc=face, mec=edge, mew=0.8, zorder=3 if fits else 1)
+    names = {way: "no recomputation" if way == "none" else f"{way} recomputation" for way in used}
+    handles = [Line2D([], [], color=c, marker=m, ls="none", ms=6, label=names[way]) for way, (c, m) in looks.items()]
+    open_mark = Line2D([], [], mfc="none", mec=_pale(INK), marker="o", ls="none", ms=6, label="open: does not fit")
     return [*handles, open_mark] if not all(plan.memory.fits for plan in plans) else handles
+
+
+def _pale(color: str) -> str:
+    red, green, blue = (0.6 + 0.4 * part for part in to_rgb(color))
+    return to_hex((red, green, blue))
 
 
 def _places(plans: Sequence[LayoutPlan]) -> tuple[list[float], list[float]]:
@@ -104,7 +114,7 @@ def _axes(ax: Axes, plans: Sequence[LayoutPlan], capacity: float) -> None:
     more = f"; {hidden} layouts beyond are not shown" if hidden else ""
     ax.set(xscale="log", yscale="log", xlabel=f"time of a step (s){more}", ylabel="memory of the fullest rank (GiB)")
     ax.set_xlim(min(times) * (min(times) / right) ** (_ROOM / (1 - _ROOM)), right)
-    ax.set_ylim(0.7 * min(*sizes, capacity), top)
+    ax.set_ylim(0.55 * min(*sizes, capacity), top)
     for axis, subs in ((ax.xaxis, (1, 1.5, 2, 3, 4, 5, 6, 8)), (ax.yaxis, (1, 2, 5))):
         axis.set_major_locator(LogLocator(subs=subs))
         axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
@@ -132,7 +142,7 @@ def _name(ax: Axes, front: Sequence[LayoutPlan]) -> None:
     for number, plan in enumerate(named_on_front(front, (high / low) ** _APART)):
         words = f"{plan.run.axes}\n{plan.step.total:.3g} s, {plan.memory.total / _GIB:.1f} GiB"
         ax.annotate(
-            words, (plan.step.total, plan.memory.total / _GIB), (-9, 4), textcoords="offset points", ha="right",
+            words, (plan.step.total, plan.memory.total / _GIB), (-9, -1), textcoords="offset points", ha="right",
             va="top", size=9, weight="bold" if number == 0 else "normal", bbox=_PLATE, zorder=6,
         )  # fmt: skip
 

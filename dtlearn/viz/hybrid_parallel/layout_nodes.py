@@ -29,13 +29,13 @@ class NodesOfReplica(NamedTuple):
         first: its lowest rank.
         nodes: that hold ranks of it.
         peers: that hold the same part of the model for other rows, as its first rank does: that rank's dp group.
-        count: of all nodes.
+        num_nodes: of the cluster.
     """
 
     first: int
     nodes: tuple[int, ...]
     peers: tuple[int, ...]
-    count: int
+    num_nodes: int
 
 
 def nodes_of_replica(layout: MeshLayout, ranks_per_node: int = 8, replica: int = 0) -> NodesOfReplica:
@@ -82,15 +82,16 @@ def layout_on_nodes(
     columns = 1 if len(rows) <= 8 else 2
     lines = -(-len(rows) // columns)
     across = _map_columns(place)
-    down = -(-place.count // across)
-    map_inches = max(0.32, min(0.3, 6.4 / across) * down) if place.count <= _NUMBERED else 0.075 * down
+    down = -(-place.num_nodes // across)
+    map_inches = max(0.32, min(0.3, 6.4 / across) * down) if place.num_nodes <= _NUMBERED else 0.075 * down
     with style():
         fig = new_figure(height=1.85 + map_inches + 0.43 * lines)
-        taken = f"{len(place.nodes)} of {place.count:,} nodes"
+        taken = f"{len(place.nodes)} of {place.num_nodes:,} nodes"
         headline_above(
             fig,
             title or f"{layout}: one copy of the model is on {taken}",
-            label or f"{layout.world_size:,} ranks on {place.count:,} nodes of {ranks_per_node}, {layout}, in this order",
+            label
+            or f"{layout.world_size:,} ranks on {place.num_nodes:,} nodes of {ranks_per_node}, {layout}, in this order",
         )
         of_map, of_rows = fig.subplots(2, 1, height_ratios=(map_inches, 0.43 * lines))
         _draw_map(of_map, place, across)
@@ -106,7 +107,7 @@ def layout_words(layout: MeshLayout, ranks_per_node: int = 8, replica: int = 0) 
     tp = {rank // ranks_per_node for rank in layout.group(place.first, "tp")}
     pp = {rank // ranks_per_node for rank in layout.group(place.first, "pp")}
     return (
-        f"{layout.world_size:,} ranks on {place.count:,} nodes of {ranks_per_node}, {layout} from the innermost axis "
+        f"{layout.world_size:,} ranks on {place.num_nodes:,} nodes of {ranks_per_node}, {layout} from the innermost axis "
         f"outwards. Replica {replica} is on {len(place.nodes)} {_nodes(place.nodes)}; a tensor-parallel group of it is "
         f"on {len(tp)}, its pipeline of {layout.pp} stages on {len(pp)}, and the data-parallel group of its first rank "
         f"on {len(place.peers)}."
@@ -125,14 +126,14 @@ def _nodes(numbers: tuple[int, ...]) -> str:
 
 def _map_columns(place: NodesOfReplica) -> int:
     """Nodes in a line: whole replicas where they lie together, so that the same stage stands below itself."""
-    most = min(_COLUMNS, place.count) if place.count > _NUMBERED else min(24, place.count)
+    most = min(_COLUMNS, place.num_nodes) if place.num_nodes > _NUMBERED else min(24, place.num_nodes)
     together = len(place.nodes) if place.nodes[-1] - place.nodes[0] + 1 == len(place.nodes) else 1
     return most // together * together or most
 
 
 def _draw_map(ax: Axes, place: NodesOfReplica, across: int) -> None:
-    numbered = place.count <= _NUMBERED
-    for node in range(place.count):
+    numbered = place.num_nodes <= _NUMBERED
+    for node in range(place.num_nodes):
         x, y = node % across, node // across
         mine, peer = node in place.nodes, node in place.peers
         face, edge = (INK, INK) if mine else (_PEER, INK) if peer else (LANE, GRID)
@@ -146,7 +147,7 @@ def _draw_map(ax: Axes, place: NodesOfReplica, across: int) -> None:
                 x + 0.5, y + 0.5, str(node), ha="center", va="center", size=9, bbox=plate,
                 color="white" if mine else INK,
             )  # fmt: skip
-    ax.set(xlim=(0, across), ylim=(-(-place.count // across), 0))
+    ax.set(xlim=(0, across), ylim=(-(-place.num_nodes // across), 0))
     ax.axis("off")
 
 
@@ -198,7 +199,7 @@ def _runs(layout: MeshLayout, ranks: range) -> list[list[int]]:
 def _titles(of_map: Axes, of_rows: Axes, place: NodesOfReplica, rows: tuple[int, ...], replica: int) -> None:
     more = len(place.nodes) - len(rows)
     whole = f", the first {len(rows)} of {len(place.nodes)} nodes" if more else ""
-    of_map.set_title(f"All {place.count:,} nodes", loc="left", size=10, pad=4)
+    of_map.set_title(f"All {place.num_nodes:,} nodes", loc="left", size=10, pad=4)
     of_rows.set_title(f"Replica {replica}{whole}: each GPU with its rank", loc="left", size=10, pad=4)
 
 

@@ -151,7 +151,9 @@ def _draw_group(
 def _draw_axes(ax: Axes, layout: MeshLayout) -> None:
     """The name of each axis at an arrow from rank 0's side."""
     for axis, (x, y) in zip(_used(layout), _steps(layout), strict=True):
-        start = (0.0, -0.42) if y == 0 else (-0.42, 0.0) if x == 0 else ((layout.sizes[_used(layout)[0]] - 1) + 0.3, -0.1)
+        start = (
+            (0.0, -0.42) if y == 0 else (-0.42, 0.0) if x == 0 else ((layout.sizes[_used(layout)[0]] - 1) + 0.3, -0.1)
+        )
         end = (start[0] + 0.75 * x, start[1] + 0.75 * y)
         ax.annotate("", end, start, arrowprops={"arrowstyle": "-|>", "color": MUTED, "lw": 1.2})
         away = {"ha": "right", "va": "center"} if x == 0 else {"ha": "left", "va": "center"}

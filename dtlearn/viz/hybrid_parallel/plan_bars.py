@@ -75,8 +75,8 @@ def plan_bars(
         of_memory.set_ylim(len(plans) - 0.5, -0.55)
         of_time.tick_params(axis="y", length=0, labelleft=False)
         of_memory.tick_params(axis="y", length=0)
-        for text, plan in zip(of_memory.texts, plans, strict=True):
-            text.set_color(INK if plan.memory.fits else ALARM)
+        for total, plan in zip(of_memory.texts, plans, strict=True):
+            total.set_color(INK if plan.memory.fits else ALARM)
         for number, sentence in enumerate(lines):
             fig.text(0.01, (below - 0.18 * (number + 0.6)) / height, sentence, size=9, va="center")
     return fig
