@@ -1,19 +1,24 @@
 """The planner beside real runs, and beside torch: what was planned equals what the ledger and the record found.
 
 In this order: `small_run`, a run as `HybridGPT` and as the planner take it; `planned_rank`, the planner's rules for one
-of its ranks, to the byte; `compare`, those beside a real step.
+of its ranks, to the byte; `compare`, those beside a real step; `times`, seconds on an emulated link.
 """
 
 from .compare import PlanComparison, compare_with_plan, comparison_table
 from .planned_rank import RankFigures, planned_bytes, planned_rank
 from .small_run import SmallRun
+from .times import TimeComparison, compare_times, plan_with, times_table
 
 __all__ = [
     "PlanComparison",
     "RankFigures",
     "SmallRun",
+    "TimeComparison",
+    "compare_times",
     "compare_with_plan",
     "comparison_table",
+    "plan_with",
     "planned_bytes",
     "planned_rank",
+    "times_table",
 ]

@@ -11,11 +11,9 @@ from dtlearn.models import GPTConfig
 TINY = GPTConfig(vocab_size=13, context_length=8, num_layers=4, num_heads=4, hidden_size=16)
 TIED = replace(TINY, tie_embeddings=True)
 RUNS = [
-    SmallRun(TINY, MeshLayout(tp=2)),
     SmallRun(TINY, MeshLayout(tp=4), sequence_parallel=False),
     SmallRun(TIED, MeshLayout(pp=2), num_microbatches=4, schedule="gpipe"),
     SmallRun(TINY, MeshLayout(pp=2), num_microbatches=4, schedule="interleaved", chunks=2),
-    SmallRun(TINY, MeshLayout(pp=4), num_microbatches=8),
     SmallRun(TINY, MeshLayout(tp=2, dp=2), zero=2),
     SmallRun(TINY, MeshLayout(pp=2, dp=2), zero=3, num_microbatches=2),
     SmallRun(TIED, MeshLayout(tp=2, pp=2, dp=2), zero=1, num_microbatches=2),
