@@ -1,22 +1,24 @@
 # ch14.mesh_coordinates: edit this file, then run `dtlearn grade ch14.mesh_coordinates`.
 """Find where a rank is on a mesh, and who its neighbour is.
 
-The ranks of a job lie on a mesh: they have one **place**, from 0, on each axis. Ranks that differ by 1 along the
-innermost axis have neighbouring numbers. Along the next axis, neighbours are as far apart as the innermost axis is
-long, and so on outwards.
+The ranks of a job lie on a mesh: they have one **place**, from 0, on each axis. Ranks
+that differ by 1 along the innermost axis have neighbouring numbers. Along the next
+axis, neighbours are as far apart as the innermost axis is long, and so on outwards.
 
 **Given**
 
 - `rank`, the number of a rank;
-- `sizes`, a dict with the number of ranks along each axis. Its **first key is the innermost axis**. Names, order and
-  number of the axes may be any; an axis may have 1 rank;
+- `sizes`, a dict with the number of ranks along each axis. Its **first key is the
+  innermost axis**. Names, order and number of the axes may be any; an axis may have 1
+  rank;
 - `axis`, one of these axes, and `step`, a whole number, also 0 or negative.
 
 **Return** two things:
 
 1. the coordinates of the rank, a dict from the name of each axis to its place;
-2. the number of the rank that is `step` places further along `axis`. All its other places are the same. Each axis is
-   a ring: after its last place comes the first one, and before the first the last.
+2. the number of the rank that is `step` places further along `axis`. All its other
+   places are the same. Each axis is a ring: after its last place comes the first one,
+   and before the first the last.
 
 **Example** with `sizes = {"tp": 2, "pp": 3}`:
 

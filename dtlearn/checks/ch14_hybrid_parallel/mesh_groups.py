@@ -25,12 +25,6 @@ CASES: dict[str, dict[str, Any]] = {
         "wanted": [["tp", "pp"]],
         "sizes": (4,),
     },
-    "an axis of one rank": {
-        "says": "along an axis of one rank, a rank is alone in its group; None would be the group of all ranks",
-        "mesh": {"tp": 1, "pp": 4},
-        "wanted": [["pp"], ["tp"]],
-        "sizes": (4,),
-    },
     "axes of different sizes": {
         "says": "along an axis, ranks are as far apart as the product of the sizes of the axes further in",
         "mesh": {"tp": 2, "pp": 3},
@@ -42,6 +36,12 @@ CASES: dict[str, dict[str, Any]] = {
         "mesh": {"pp": 3, "tp": 2},
         "wanted": [["tp"], ["pp"]],
         "sizes": (6,),
+    },
+    "an axis of one rank": {
+        "says": "along an axis of one rank, a rank is alone in its group; None would be the group of all ranks",
+        "mesh": {"tp": 1, "pp": 4},
+        "wanted": [["pp"], ["tp"]],
+        "sizes": (4,),
     },
     "three axes": {
         "says": "with three axes there are several groups along each one, for each place on the two others",
@@ -72,8 +72,6 @@ EDITS = (
          {PLACE: "rank // (stride * size) % size"}),
     Edit("the stride of an axis is the size of the axis before it: multiply the sizes of all axes further in",
          {GROWS: "stride = size\n"}),
-    Edit("all axes are taken to be as long as the first one: sizes has a size for each",
-         {PLACE: "rank // stride % next(iter(sizes.values()))"}),
     Edit("the axes are numbered in the order tp, pp, dp: the order is that of the keys",
          {LOOP: "for axis, size in sorted(sizes.items(), reverse=True):"}),
     Edit("the groups are in the order of the axes in sizes: `wanted` has the order",
@@ -96,6 +94,8 @@ EDITS = (
          "group for each set of ranks",
          {MADE: "for member, ranks in ((rank, ranks) for ranks in lots.values() for rank in ranks):",
           OWN: "if dist.get_rank() == member:"}),
+    Edit("all axes are taken to be as long as the first one: sizes has a size for each",
+         {PLACE: "rank // stride % next(iter(sizes.values()))"}),  # last: with one rank it looks like another one
 )  # fmt: skip
 
 
