@@ -40,8 +40,8 @@ def fabric_picture(fabric: Fabric, title: str = "", label: str = "") -> Figure:
     at = {node.name: node for node in fabric.nodes}
     xs, ys = zip(*(node.at for node in fabric.nodes), strict=True)
     torus = any(link.wraps for link in fabric.links)
-    margin = 0.6 if torus else 0.5
-    left, right, low, high = min(xs) - margin, max(xs) + margin, min(ys) - margin, max(ys) + margin
+    beside, above = (0.6, 0.6) if torus else (0.75, 0.5)
+    left, right, low, high = min(xs) - beside, max(xs) + beside, min(ys) - above, max(ys) + above
     inches = min(8.8 * (high - low) / (right - left), 3.9) if torus else 0.56 * (high - low)
     sizes = {node.name: _size_of(node, fabric) for node in fabric.nodes}
     with style():

@@ -107,10 +107,10 @@ def layout_words(layout: MeshLayout, ranks_per_node: int = 8, replica: int = 0) 
     tp = {rank // ranks_per_node for rank in layout.group(place.first, "tp")}
     pp = {rank // ranks_per_node for rank in layout.group(place.first, "pp")}
     return (
-        f"{layout.world_size:,} ranks on {place.num_nodes:,} nodes of {ranks_per_node}, {layout} from the innermost axis "
-        f"outwards. Replica {replica} is on {len(place.nodes)} {_nodes(place.nodes)}; a tensor-parallel group of it is "
-        f"on {len(tp)}, its pipeline of {layout.pp} stages on {len(pp)}, and the data-parallel group of its first rank "
-        f"on {len(place.peers)}."
+        f"{layout.world_size:,} ranks on {place.num_nodes:,} nodes of {ranks_per_node}, {layout} from the innermost "
+        f"axis outwards. Replica {replica} is on {len(place.nodes)} {_nodes(place.nodes)}; a tensor-parallel group of "
+        f"it is on {len(tp)}, its pipeline of {layout.pp} stages on {len(pp)}, and the data-parallel group of its "
+        f"first rank on {len(place.peers)}."
     )
 
 
