@@ -6,13 +6,17 @@ wrong order of the axes costs; `torch_collectives`, torch's own calls on a thous
 """
 
 from .compare import PlanComparison, compare_with_plan, comparison_table
+from .orders import DP_INNER, TP_INNER, MeasuredOrder, measure_orders, orders_table
 from .planned_rank import RankFigures, planned_bytes, planned_rank
 from .small_run import SmallRun
 from .times import TimeComparison, compare_times, plan_with, times_table
 from .torch_collectives import CallCount, collectives_table, divide_by_torch, planned_collectives, torch_collectives
 
 __all__ = [
+    "DP_INNER",
+    "TP_INNER",
     "CallCount",
+    "MeasuredOrder",
     "PlanComparison",
     "RankFigures",
     "SmallRun",
@@ -22,6 +26,8 @@ __all__ = [
     "compare_with_plan",
     "comparison_table",
     "divide_by_torch",
+    "measure_orders",
+    "orders_table",
     "plan_with",
     "planned_bytes",
     "planned_collectives",
