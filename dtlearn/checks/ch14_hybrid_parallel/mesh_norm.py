@@ -113,6 +113,8 @@ EDITS = (
          {FOR: "for parameter in (p for n, p in parameters.items() if n not in elsewhere):"}),
     Edit("what this rank does not count is not clipped here",
          {FOR: "for parameter in (p for n, p in parameters.items() if n not in not_here):"}),
+    Edit("the sets that were given are changed: make new ones",
+         {"not_here = elsewhere | ": "not_here = elsewhere\n    not_here |= "}),
     Edit("a gradient of None has become zeros: an optimizer leaves out what has None, and decays what has zeros",
          {"square = torch.zeros(())": "for p in parameters.values():\n        p.grad = torch.zeros_like(p) "
                                       "if p.grad is None else p.grad\n    square = torch.zeros(())"}),
