@@ -5,9 +5,10 @@ The map says how far apart the ranks of a group are; the rows below say what sha
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from matplotlib.axes import Axes
+from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 
@@ -132,21 +133,21 @@ def _map_columns(place: NodesOfReplica) -> int:
 
 
 def _draw_map(ax: Axes, place: NodesOfReplica, across: int) -> None:
-    numbered = place.num_nodes <= _NUMBERED
-    for node in range(place.num_nodes):
-        x, y = node % across, node // across
-        mine, peer = node in place.nodes, node in place.peers
-        face, edge = (INK, INK) if mine else (_PEER, INK) if peer else (LANE, GRID)
-        hatch = "////" if peer and not mine else ""
-        ax.add_patch(
-            Rectangle((x + 0.06, y + 0.08), 0.88, 0.84, fc=face, ec=edge, lw=0.6, hatch=hatch, gid=f"node {node}")
-        )
-        if numbered:
-            plate = {"boxstyle": "round,pad=0.08", "facecolor": "white", "edgecolor": "none"} if hatch else None
-            ax.text(
-                x + 0.5, y + 0.5, str(node), ha="center", va="center", size=9, bbox=plate,
-                color="white" if mine else INK,
-            )  # fmt: skip
+    """A cell for each node; those of one look are one artist, as a cluster may have thousands."""
+    mine, peers = set(place.nodes), set(place.peers) - set(place.nodes)
+    looks: dict[str, dict[str, Any]] = {
+        "others": {"facecolor": LANE, "edgecolor": GRID},
+        "peers": {"facecolor": _PEER, "edgecolor": INK, "hatch": "////"},
+        "replica": {"facecolor": INK, "edgecolor": INK},
+    }
+    for name, nodes in zip(looks, (set(range(place.num_nodes)) - mine - peers, peers, mine), strict=True):
+        corners = [(node % across + 0.06, node // across + 0.08) for node in sorted(nodes)]
+        cells = [[(x, y), (x + 0.88, y), (x + 0.88, y + 0.84), (x, y + 0.84)] for x, y in corners]
+        ax.add_collection(PolyCollection(cells, lw=0.6, gid=name, **looks[name]))
+    for node in range(place.num_nodes if place.num_nodes <= _NUMBERED else 0):
+        plate = {"boxstyle": "round,pad=0.08", "facecolor": "white", "edgecolor": "none"} if node in peers else None
+        at, ink = (node % across + 0.5, node // across + 0.5), "white" if node in mine else INK
+        ax.text(*at, str(node), ha="center", va="center", size=9, bbox=plate, color=ink)
     ax.set(xlim=(0, across), ylim=(-(-place.num_nodes // across), 0))
     ax.axis("off")
 

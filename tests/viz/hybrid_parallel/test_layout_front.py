@@ -1,3 +1,5 @@
+from itertools import pairwise
+
 import pytest
 
 from dtlearn.planner import find_model, parse_cluster, planned_layouts
@@ -58,7 +60,7 @@ def test_a_name_needs_room_below_the_last_one():
     chosen = named_on_front(front, 1.5)
     assert chosen[0] is front[0] and len(chosen) < len(front)
     sizes = [plan.memory.total for plan in chosen]
-    assert all(small * 1.5 <= large for large, small in zip(sizes, sizes[1:], strict=False))
+    assert all(small * 1.5 <= large for large, small in pairwise(sizes))
     assert named_on_front(front, 1.0) == front
 
 

@@ -3,7 +3,7 @@ from matplotlib.colors import to_hex
 
 from dtlearn.hybrid_parallel.layout import MeshLayout
 from dtlearn.viz.hybrid_parallel.layout_nodes import layout_on_nodes, layout_words, nodes_of_replica
-from dtlearn.viz.style import INK, rank_color
+from dtlearn.viz.style import rank_color
 from tests.viz.hybrid_parallel.boxes import cut_off, overlapping
 
 BLOOM = MeshLayout(tp=4, pp=12, dp=8)  # 2211.05100
@@ -25,11 +25,17 @@ def test_blooms_copy_is_on_six_nodes_and_its_gradients_go_to_eight():
 
 def test_the_map_has_every_node_and_marks_those_of_the_replica():
     of_map, _ = layout_on_nodes(BLOOM, replica=1).axes
-    faces = {patch.get_gid(): to_hex(patch.get_facecolor()) for patch in of_map.patches}
-    assert len(faces) == 48
-    assert [name for name, face in faces.items() if face == INK] == [f"node {n}" for n in range(6, 12)]
-    hatched = [patch.get_gid() for patch in of_map.patches if patch.get_hatch()]
-    assert hatched == [f"node {n}" for n in (0, 12, 18, 24, 30, 36, 42)]
+    assert cells(of_map, "replica", 24) == [6, 7, 8, 9, 10, 11]
+    assert cells(of_map, "peers", 24) == [0, 12, 18, 24, 30, 36, 42]
+    assert sorted(n for name in ("replica", "peers", "others") for n in cells(of_map, name, 24)) == list(range(48))
+    assert [text.get_text() for text in of_map.texts] == [str(node) for node in range(48)]
+
+
+def cells(ax, name, columns):
+    """Numbers of the nodes that have one look, by where they stand in the map."""
+    (found,) = [collection for collection in ax.collections if collection.get_gid() == name]
+    corners = [path.vertices.min(axis=0) for path in found.get_paths()]
+    return [int(y) * columns + int(x) for x, y in corners]
 
 
 def test_each_tensor_parallel_group_of_the_replica_is_a_frame_in_the_colour_of_its_stage():
@@ -53,7 +59,8 @@ def test_with_dp_inside_a_node_holds_eight_replicas_and_one_rank_of_each():
 
 def test_thousands_of_nodes_are_a_map_and_one_replicas_nodes():
     of_map, rows = layout_on_nodes(LLAMA, replica=127).axes
-    assert len(of_map.patches) == 2048 and not of_map.texts
+    assert cells(of_map, "replica", 64) == list(range(2032, 2048)) and not of_map.texts
+    assert len(cells(of_map, "peers", 64)) == 127 and len(cells(of_map, "others", 64)) == 2048 - 127 - 16
     words = [text.get_text() for text in rows.texts]
     assert "ranks 16376 to 16383" in words and "stage 15" in words and "node 2047" in words
 
