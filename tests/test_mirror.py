@@ -23,6 +23,10 @@ TESTED_BY = {
         "bench/chapters/test_communication_scheduling.py",
         "what that bench compares",
     ),
+    "bench/chapters/on_ranks/hybrid_parallel_ways": (
+        "bench/chapters/test_hybrid_parallel.py",
+        "what that bench compares",
+    ),
     "bench/chapters/on_ranks/parameter_server_ways": (
         "bench/chapters/test_parameter_server.py",
         "what that bench compares",

@@ -160,7 +160,7 @@ def divide_by_torch(model: GPT, mesh: DeviceMesh, *, zero: int = 3) -> GPT:
     plan: dict[str, Any] = {"attention": prepared, "feed_forward": prepared}
     plan |= {name: ColwiseParallel() for name in by_columns}
     plan |= {name: RowwiseParallel() for name in ("attention.output", "feed_forward.down")}
-    for block in model.blocks:
+    for block in model.blocks if mesh["tp"].size() > 1 else ():
         parallelize_module(block, mesh["tp"], plan)
     for module in (*model.blocks, model) if zero else ():
         fully_shard(module, mesh=mesh["dp"], reshard_after_forward=zero == 3)
