@@ -23,7 +23,7 @@ _DEPTH = (0.42, 0.46)  # a step into the depth, as the eye sees it; a step to th
 _LIFT = 0.62  # between the planes, above the depth of one
 _POINTS = 17.0  # of a rank's circle
 _LISTED, _LONGEST = 4, 4  # groups that are listed under a panel; ranks of one, two of which stand in a line
-Group = str | tuple[str, ...]
+AxisOrAxes = str | tuple[str, ...]
 
 
 class Spot(NamedTuple):
@@ -34,7 +34,7 @@ class Spot(NamedTuple):
 
 
 def mesh_cube(
-    layout: MeshLayout, groups: Sequence[Group] = (), title: str = "Ranks on a mesh", label: str = ""
+    layout: MeshLayout, groups: Sequence[AxisOrAxes] = (), title: str = "Ranks on a mesh", label: str = ""
 ) -> Figure:
     """Draw the ranks where their coordinates put them; a panel for each kind of group.
 
@@ -68,7 +68,7 @@ def mesh_cube(
     return fig
 
 
-def mesh_words(layout: MeshLayout, groups: Sequence[Group] = ()) -> str:
+def mesh_words(layout: MeshLayout, groups: Sequence[AxisOrAxes] = ()) -> str:
     """The picture in words: the groups of each kind."""
     words = f"{layout.world_size} ranks at the corners of a cube, {layout}, numbered from the innermost axis outwards."
     for kind in map(_as_axes, groups):
@@ -107,7 +107,7 @@ def _used(layout: MeshLayout) -> list[str]:
     return [axis for axis in layout.order if layout.sizes[axis] > 1]
 
 
-def _as_axes(group: Group) -> tuple[str, ...]:
+def _as_axes(group: AxisOrAxes) -> tuple[str, ...]:
     return (group,) if isinstance(group, str) else tuple(group)
 
 

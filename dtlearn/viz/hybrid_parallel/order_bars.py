@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from dtlearn.runtime.words import format_seconds
 
-from ..style import MUTED, headline_above, legend_below, new_figure, style
+from ..style import MUTED, headline, legend_below, new_figure, style
 from ..units import format_bytes
 from .looks import AXES, look_patch
 
@@ -46,7 +46,6 @@ def order_bars(
     word, size = _unit(max(cost.total for cost in costs), _BYTE_UNITS)
     with style():
         fig = new_figure(height=1.75 + 0.42 * len(costs))
-        headline_above(fig, title, label or "first: the innermost axis, whose neighbours have neighbouring numbers")
         panels = fig.subplots(1, 2 if seconds else 1, sharey=True, squeeze=False)[0]
         for row, cost in enumerate(costs):
             at = 0.0
@@ -64,6 +63,8 @@ def order_bars(
             _draw_seconds(panels[1], names, seconds)
         for ax in panels:
             ax.tick_params(axis="y", length=0)
+        under = label or "first: the innermost axis, whose neighbours have neighbouring numbers"
+        headline(panels[0], title, under, corner=panels[-1])  # it says so when a link was emulated
         legend_below(fig, [look_patch(axis, AXES[axis]) for axis in axes])
     return fig
 
