@@ -47,7 +47,7 @@ CASES: dict[str, dict[str, Any]] = {
         "mesh": {4: (2, 2, 1)}, "sizes": (4,), "partial": True, "limit": 0.5,
     },
 }  # fmt: skip
-# Parts of the solution; `as_found`, which stands in the same file, has each of them otherwise.
+# Parts of the solution; `as_found`, in the same file, has each of them otherwise.
 ROWS = "replicas, replica = dist.get_world_size(dp), dist.get_rank(dp)"
 REDUCE = """                dist.all_reduce(p.grad, group=tp)
             if name == tied:
@@ -123,9 +123,6 @@ EDITS = (
     Edit("gradients are not clipped", of(NORM, {"factor = min(1.0,": "factor = max(1.0,"})),
     Edit("gradients of replicas are added up: with the means of their rows the mean is wanted",
          of(REDUCE, {"            p.grad /= dist.get_world_size(dp)\n": ""})),
-    Edit("gradients of replicas are not averaged: their parameters drift apart",
-         of(REDUCE, {"            dist.all_reduce(p.grad, group=dp)\n            p.grad /= dist.get_world_size(dp)\n":
-                     ""})),
     Edit("the loss is that of a replica's rows: the mean over all is wanted",
          of(NORM, {"dist.all_reduce(mean, group=dp)": "mean *= dist.get_world_size(dp)"})),
     Edit("the loss is known to the last stage only", of(NORM, {"dist.all_reduce(mean, group=pp)": "pass"})),
@@ -232,7 +229,9 @@ def expected(case: Case, given: Given) -> list[dict[str, Any]]:
 
 def why(case: Case, given: Given, record: Record) -> str:
     """Of a run that raised or waits."""
-    return f"{MAY_HELP}{case.says}" if case.says else ""
+    _, pp, _ = case.params["mesh"][case.world_size]
+    order = "the second stage first receives, and after its backward pass sends; the first one does the opposite"
+    return f"{MAY_HELP}{order if pp > 1 else case.says or 'a group of one rank is a group, too'}"
 
 
 CHECK = Check(

@@ -22,7 +22,9 @@ def costs_of(*values: int) -> dict[str, Any]:
 
 
 CASES: dict[str, dict[str, Any]] = {
-    "everything fits": costs_of(8, 8, 64, 16, 4, 10000, 20, 8, 96, 4, 10, 100),
+    "everything fits": costs_of(16, 8, 128, 64, 8, 10000, 30, 1, 48, 8, 160, 800),
+    "no powers of two": {"says": "a divisor need not be a power of two",
+        **costs_of(6, 6, 72, 72, 6, 10000, 80, 1, 48, 1, 5, 3200)},
     "a slow network": {"says": "a step is m + pp - 1 turns of a stage, and then the exchange of the replicas",
         **costs_of(16, 8, 16, 32, 8, 10000, 30, 2, 96, 0, 160, 1600)},
     "many stages": {"says": "bubble and exchange are there once a step, and a smaller micro-batch may be better",
@@ -45,9 +47,9 @@ CASES: dict[str, dict[str, Any]] = {
         **costs_of(8, 8, 40, 32, 4, 10000, 60, 3, 480, 0, 10, 400)},
     "equally fast: tp": {"says": "of equally fast layouts the one with the smallest tp is first",
         **costs_of(8, 8, 16, 16, 4, 10000, 40, 2, 96, 0, 40, 0)},
-    "equally fast: pp": {"says": "of equally fast ones with the same tp that with the smallest pp is first",
+    "equally fast: pp": {"says": "with the same tp, the one with the smallest pp is first",
         **costs_of(8, 8, 16, 16, 8, 10000, 30, 8, 120, 0, 80, 1600)},
-    "equally fast: micro-batch": {"says": "of equally fast ones with the same tp and pp that with the smallest micro-batch is first",
+    "equally fast: micro-batch": {"says": "with the same tp and pp, the one with the smallest micro-batch is first",
         **costs_of(8, 8, 16, 8, 4, 10000, 20, 4, 240, 2, 0, 40)},
     "nothing fits": {"says": "where no layout is allowed the result is None",
         **costs_of(16, 16, 64, 64, 4, 20, 80, 1, 240, 8, 160, 200)},
@@ -95,8 +97,11 @@ EDITS = (
          {KEY: "(steps[layout], layout[0], -layout[1], layout)"}),
     Edit("of equally fast layouts the one with the largest micro-batch is taken",
          {KEY: "(steps[layout], layout[:2], -layout[3])"}),
+    Edit("the tuple ends with dp: the micro-batch is the last one",
+         {"return min(steps": "best = min(steps", "default=None)\n": "default=None)\n    "
+                              "return best and (*best[:2], best[3], best[2])\n"}),
     Edit("where no layout is allowed one is returned all the same: return None",
-         {"default=None": "default=(1, 1, num_gpus, 1)"}),
+         {"default=None)": "default=(1, 1, num_gpus, 1))"}),
 )  # fmt: skip
 
 
