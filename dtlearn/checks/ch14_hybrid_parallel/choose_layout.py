@@ -27,8 +27,6 @@ CASES: dict[str, dict[str, Any]] = {
         **costs_of(6, 6, 72, 72, 6, 10000, 80, 1, 48, 1, 5, 3200)},
     "a slow network": {"says": "a step is m + pp - 1 turns of a stage, and then the exchange of the replicas",
         **costs_of(16, 8, 16, 32, 8, 10000, 30, 2, 96, 0, 160, 1600)},
-    "many stages": {"says": "bubble and exchange are there once a step, and a smaller micro-batch may be better",
-        **costs_of(16, 8, 32, 32, 8, 10000, 80, 4, 96, 16, 5, 200)},
     "little memory": {"says": "a layout that needs more than capacity is not allowed",
         **costs_of(16, 16, 64, 64, 4, 60, 80, 1, 240, 8, 160, 200)},
     "a layout that fills the memory": {"says": "a layout that needs exactly the capacity is allowed",

@@ -1,5 +1,5 @@
 # expect: DTL-DIFFICULTY
-# says: pp x dp has to be all GPUs
+# says: a divisor need not be a power of two
 
 
 def choose_layout(layers, heads, batch, num_gpus, node, capacity, memory, stage_time, reduce_time):
