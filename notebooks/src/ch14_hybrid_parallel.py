@@ -8,7 +8,7 @@
 #
 # | core path | what | minutes |
 # |---|---|---|
-# | 1. Why not one axis? | BLOOM on 384 GPUs, three ways that fail | 6 |
+# | 1. Why not one axis? | BLOOM on 384 GPUs, three ways | 6 |
 # | 2. Which rank is where? | a mesh, drawn; its groups | 5, and exercises 1 and 2: 22 |
 # | 3. Does the order of the axes matter? | the same step, six times | 6 |
 # | 4. Who sums what? | a norm that is wrong in silence | 5, and exercise 3: 14 |
@@ -25,6 +25,8 @@ import torch
 import dtlearn
 from dtlearn import hybrid_parallel as hp
 from dtlearn import planner
+from dtlearn.hybrid_parallel import against_plan, page_mesh
+from dtlearn.hybrid_parallel.training import SMALL
 from dtlearn.planner.score import bloom_topologies as bloom
 from dtlearn.viz import rank_table, show
 
@@ -45,12 +47,12 @@ world
 
 # %%
 alone = dtlearn.predict.choice(
-    "Of these, one fits into 80 GB on each GPU. Which?",
+    "Of these, one does not fit into 80 GB on each GPU. Which?",
     {
         "A": "tensor parallelism inside each node (tp 8), and 48 replicas with ZeRO 1",
         "B": "a pipeline of 70 stages, one layer each, and 5 replicas with ZeRO 1",
-        "C": "ZeRO 3 over all 384 ranks",
-        "D": "none of them",
+        "C": "ZeRO 3 over all 384 ranks, and nothing else",
+        "D": "all of them fit",
     },
     id="ch14.alone",
 )
@@ -74,7 +76,7 @@ def row_of(name, tp, pp, dp, batch, zero=1):
         "GB on the fullest rank, of 86": f"{memory.total / 1e9:,.0f}",
         "GB that a rank sends in a step": f"{sum(sent.values()) / 1e9:,.0f}",
         "... of them from node to node": f"{sum(v for axis, v in sent.items() if axis != 'tp') / 1e9:,.0f}",
-        "seconds, if it fitted": f"{step.total:.0f}",
+        "seconds of a step": f"{step.total:.0f}" if memory.fits else "-",
     }
 
 
@@ -90,10 +92,10 @@ rank_table(ways[:3], caption="BLOOM 176B by one axis, or by one and its replicas
 alone.reveal(gigabytes=ways[0]["GB on the fullest rank, of 86"])
 
 # %% [markdown]
-# So ZeRO 3 fits, and takes three times as long as it need. Each rank gathers the whole model for every micro-batch, twice,
-# from other nodes. With a larger micro-batch it would pay less often; but the batch is fixed, and 384 replicas share it.
-# The others fail the other way round. tp 8 leaves an eighth of the model on each GPU, with all its gradients; and a pipeline
-# of 70 stages keeps 70 micro-batches alive on its first rank.
+# ZeRO 3 fits best of all, and takes longest: each rank gathers the whole model for every micro-batch, twice, from other
+# nodes. A larger micro-batch would pay less often; but the batch is fixed, and 384 replicas share it. A pipeline alone
+# works. It leaves 34 GPUs idle, for 70 layers do not divide by anything that suits 384, and its stages can be no more than layers. (BLOOM's engineers tried one like it: 48
+# stages and 8 replicas, 142 s.) And tensor parallelism in a node leaves an eighth of all weights and gradients on each GPU.
 #
 # What they did divides by all three:
 
@@ -169,7 +171,7 @@ who.reveal()
 # Take a small GPT on 2 x 2 x 2 ranks, two nodes of four. In a step rank 0 sends, by the formulas of chapters 9, 10 and 12:
 
 # %%
-run = against_plan.SmallRun(hp.SMALL, layout, global_batch=8, num_microbatches=2)
+run = against_plan.SmallRun(SMALL, layout, global_batch=8, num_microbatches=2)
 sent = against_plan.planned_rank(run, 0).sent  # bytes by axis
 print({axis: round(nbytes) for axis, nbytes in sent.items()})
 
@@ -185,21 +187,42 @@ outermost = dtlearn.predict.choice(
     id="ch14.outermost",
 )
 
+# %% tags=["nbval-ignore-output"]
+# An emulated link delays what gloo sends between processors: no GPUs here. Inside a node it is 100 times as fast.
+link = dtlearn.Link(1e-4, 5e6, inside=dtlearn.Link(1e-5, 500e6), ranks_per_node=4)
+ORDERS = [  # from the innermost axis outwards
+    ("tp", "cp", "ep", "dp", "pp"),
+    ("tp", "cp", "ep", "pp", "dp"),
+    ("pp", "dp", "cp", "ep", "tp"),
+]
+orders = against_plan.measure_orders(run, ORDERS, link)
+
 # %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
+from statistics import median
+
 from dtlearn.viz import order_bars
 
-# An emulated link delays what gloo sends between processors: no GPUs here.
-ORDERS = [("tp", "pp", "dp"), ("tp", "dp", "pp"), ("dp", "pp", "tp")]
-orders = against_plan.measure_orders(run, ORDERS, inside=dtlearn.Link.named("10 Gb/s"), between=dtlearn.Link.named("100 Mb/s"))
+costs = [hp.OrderCost(found.layout, found.recorded) for found in orders]
+show(
+    order_bars(
+        costs,
+        {str(found.layout): median(found.seconds) for found in orders},
+        title="What goes from node to node depends on the order of the axes",
+        label=f"bytes by the record; seconds of a step on an {link.label}; 8 ranks in 2 nodes",
+    ),
+    alt="Three bars of bytes from node to node in a step, all ranks together. With pp outermost "
+    f"{costs[0].total / 1e3:.0f} kB, all of pp; with dp outermost {costs[1].total / 1e3:.0f} kB, all of dp; with tp outermost "
+    f"{costs[2].total / 1e3:.0f} kB, all of tp. The step is longest by far with tp outermost.",
+)
 
 # %% jupyter={"source_hidden": true}
 outermost.reveal()
 
 # %% [markdown]
-# Bytes decide, not how often. In this small model dp sends less than tp but more than pp, so pp is outermost in the
-# cheapest order. In BLOOM it is the other way round: a rank sends 789 GB along tp in a step, 24 along dp, 8 along pp
-# (Further, "Is the planner right about real ranks?"). And of pp's and dp's only dp's can hide behind backward. So the order nearly everybody
-# takes is **tp, pp, dp**, from the fast link outwards; Llama 3 had tp, cp, pp, dp (2407.21783, section 3.3.2).
+# Bytes decide, not how often they are sent. tp sends by far the most in every transformer of some width, so it is innermost
+# everywhere, and no larger than a node. Of the other two, pp sends less, and Megatron-LM's default has it outermost
+# (`tp-cp-ep-dp-pp`). Llama 3 had dp outermost (tp, cp, pp, dp: 2407.21783, section 3.3.2): what dp sends can hide
+# behind backward, and what pp sends cannot.
 #
 # ## 4. Who sums what?
 #
@@ -232,15 +255,31 @@ norm = dtlearn.predict.choice(
 )
 
 # %%
-right = hp.train(tp=2, pp=2, dp=2, steps=3, num_microbatches=2, max_norm=1.0)
-wrong = hp.train(
-    tp=2, pp=2, dp=2, steps=3, num_microbatches=2, max_norm=1.0, model=hp.NormOverAxes, axes=("tp", "pp", "dp")
-)
-for name, found in (("each element once", right), ("over all ranks", wrong)):
-    print(f"{name:>17}: norms", [f"{step.norm:.2f}" for step in found.steps], "losses", [f"{x:.3f}" for x in found.losses])
+# %%ranks -o clipped
+from dtlearn import hybrid_parallel as hp
+from dtlearn.hybrid_parallel.training import SMALL
+from dtlearn.models import load_corpus
+
+
+def train(kind, **options):
+    """Norm and loss of three steps on the mesh, each clipped to a norm of 1."""
+    layout = hp.MeshLayout(tp=2, pp=2, dp=2)
+    options |= {"optimizer_class": torch.optim.AdamW, "lr": 1e-3, "num_microbatches": 2, "max_norm": 1.0}
+    model = kind(SMALL, layout, **options)
+    steps = [model.step(*batch) for batch in load_corpus().batches(3, 8, SMALL.context_length)]
+    return [(step.norm, step.loss) for step in steps]
+
+
+right = train(hp.HybridGPT)
+wrong = train(hp.NormOverWrongGroups, axes=("tp", "pp", "dp"))
+right, wrong
+
+# %%
+for name, steps in zip(("each element once", "over all ranks"), clipped[0], strict=True):
+    print(f"{name:>17}: norms", [f"{norm:.2f}" for norm, _ in steps], "losses", [f"{loss:.3f}" for _, loss in steps])
 
 # %% jupyter={"source_hidden": true}
-norm.reveal(ratio=f"{wrong.steps[0].norm / right.steps[0].norm:.3f}")
+norm.reveal(ratio=f"{clipped[0][1][0][0] / clipped[0][0][0][0]:.3f}")
 
 # %% [markdown]
 # No error, and losses that look like training. With AdamW a gradient that is 1.4 times too small is hardly seen, for Adam
@@ -389,7 +428,7 @@ rank_table(
 for zero in (0, 1, 2, 3):
     row = []
     for m in (1, 2, 4):
-        small = against_plan.SmallRun(hp.SMALL, hp.MeshLayout(pp=2, dp=2), num_microbatches=m, zero=zero)
+        small = against_plan.SmallRun(SMALL, hp.MeshLayout(pp=2, dp=2), num_microbatches=m, zero=zero)
         row.append(f"{against_plan.planned_rank(small, 0).sent['dp'] / 1e3:6.0f}")
     print(f"ZeRO {zero}: kB along dp with 1, 2, 4 micro-batches:", *row)
 
@@ -402,11 +441,11 @@ for zero in (0, 1, 2, 3):
 # cuts.
 
 # %%
-# %%ranks -r 0-3 --expect error
+# %%ranks --expect error
 from dtlearn.models import GPTConfig
 
 tied = GPTConfig(context_length=32, hidden_size=32, tie_embeddings=True)
-hp.HybridGPT(tied, hp.MeshLayout(pp=2, dp=2), zero=2, optimizer_class=torch.optim.AdamW)
+hp.HybridGPT(tied, hp.MeshLayout(pp=2, dp=4), zero=2, optimizer_class=torch.optim.AdamW)
 
 # %% [markdown]
 # ## A checkpoint that knows no mesh
@@ -433,18 +472,18 @@ print("four steps on one process, or two and two on two meshes: apart by less th
 
 # %%
 compared = against_plan.compare_with_plan(
-    against_plan.SmallRun(hp.SMALL, layout, zero=1, num_microbatches=2)
+    against_plan.SmallRun(SMALL, layout, zero=1, num_microbatches=2)
 )
-print(against_plan.comparison_table(compared, rank=0))
+print(against_plan.comparison_table(compared, [0]))
 print("all ranks equal:", not compared.unequal)
 
 # %% [markdown]
 # Times cannot be equal. On an emulated link, with the seconds that this machine needs for the layers measured first:
 
 # %% tags=["nbval-ignore-output"]
-slow = dtlearn.Link.named("100 Mb/s")
+slow = dtlearn.Link.named("100 Mb/s")  # emulated
 times = [
-    against_plan.compare_times(against_plan.SmallRun(hp.SMALL, mesh, num_microbatches=m), slow)
+    against_plan.compare_times(against_plan.SmallRun(SMALL, mesh, num_microbatches=m), slow, rounds=3)
     for mesh, m in ((hp.MeshLayout(dp=2), 1), (hp.MeshLayout(tp=2), 1), (hp.MeshLayout(pp=2), 4))
 ]
 print(against_plan.times_table(times))
@@ -456,8 +495,7 @@ print(against_plan.times_table(times))
 # %%
 print(
     against_plan.collectives_table(
-        against_plan.torch_collectives(hp.SMALL, tp=16, dp=64),
-        against_plan.planned_collectives(hp.SMALL, tp=16, dp=64),
+        against_plan.torch_collectives(tp=16, dp=64), against_plan.planned_collectives(tp=16, dp=64)
     )
 )
 
@@ -475,7 +513,7 @@ show(plan_bars(found, title="BLOOM on its 384 GPUs, with today's kernels"), alt=
 
 # %% [markdown]
 # Read the first bar from the left: parameters in 16 bits, gradients in 32, then Adam's state divided over dp, then the
-# activations of all micro-batches that are alive. The first stage has most of those: with 1F B as many as there are stages
+# activations of all micro-batches that are alive. The first stage has most of those: with 1F1B as many as there are stages
 # (chapter 10).
 #
 # **Exercise 5.** That bar, as a function.
@@ -574,7 +612,8 @@ outside = [number for number in judged if number.inside is False and number.entr
 print(f"outside their tolerance: {len(outside)} of {sum(number.entry.kind != 'formula' for number in judged)}")
 for number in outside:
     off = 100 * (number.predicted / number.entry.expected - 1)
-    print(f"  {number.entry.id:<42} {off:+5.0f} %, where {100 * number.entry.tolerance_share:.0f} % is allowed")
+    allowed = ", ".join(f"{kind}. {bound:g}" for kind, bound in number.entry.tolerance.items())
+    print(f"  {number.entry.id:<40} {number.entry.kind:<9} {off:+6.1f} %, allowed: {allowed}")
 
 # %% [markdown]
 # Most of these are what a paper *derived* from a measurement, so their tolerance is narrow: 1 to 3 %. What is behind them
