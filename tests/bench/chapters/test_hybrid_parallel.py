@@ -72,8 +72,8 @@ def test_layouts_use_all_ranks():
 
 def test_a_real_small_bench(monkeypatch, capsys):
     """On 2 ranks, where two axes are one; `test_compare` holds layouts of more axes to the plan."""
-    bench = benches.BENCHES["hybrid_parallel"]
-    small = replace(bench, measure=lambda ranks, rounds: hybrid_parallel.measure(ranks, rounds, TINY))
+    bench, base = benches.BENCHES["hybrid_parallel"], SmallRun(GPTConfig(16, 8, 2, 2, 16), MeshLayout())
+    small = replace(bench, measure=lambda ranks, rounds: hybrid_parallel.measure(ranks, rounds, base))
     monkeypatch.setitem(benches.BENCHES, "hybrid_parallel", small)
     assert cli.main(["bench", "hybrid_parallel", "--ranks", "2", "--rounds", "1", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
