@@ -34,7 +34,7 @@ LAYOUTS = (
 )
 WAYS = (*LAYOUTS, *COUNTERPARTS.values())
 
-Step = Callable[[], float]
+LossStep = Callable[[], float]
 
 
 def runs_of(base: SmallRun, ranks: int) -> dict[str, SmallRun]:
@@ -58,18 +58,18 @@ def runs_of(base: SmallRun, ranks: int) -> dict[str, SmallRun]:
     return found
 
 
-def steps_of(runs: Mapping[str, SmallRun]) -> dict[str, Step]:
+def steps_of(runs: Mapping[str, SmallRun]) -> dict[str, LossStep]:
     """On each rank: a step in each of `WAYS`, which returns the mean loss of the whole batch, the same on all ranks."""
-    steps: dict[str, Step] = {name: _our_step(run) for name, run in runs.items()}
+    steps: dict[str, LossStep] = {name: _our_step(run) for name, run in runs.items()}
     return steps | {other: _torch_step(other, runs[own]) for own, other in COUNTERPARTS.items()}
 
 
-def _our_step(run: SmallRun) -> Step:
+def _our_step(run: SmallRun) -> LossStep:
     model, batch = run.make(), run.batch()
     return lambda: model.step(*batch).loss
 
 
-def _torch_step(way: str, run: SmallRun) -> Step:
+def _torch_step(way: str, run: SmallRun) -> LossStep:
     """The same model, batch and optimizer with torch's own classes. They find no norm of the gradient."""
     import torch
     import torch.distributed as dist
@@ -110,7 +110,7 @@ def _divided(way: str, model: Any, run: SmallRun) -> Any:
     return divide_by_torch(model, mesh, zero=run.zero)
 
 
-def _torch_pipeline(model: Any, run: SmallRun) -> Step:
+def _torch_pipeline(model: Any, run: SmallRun) -> LossStep:
     import torch
     import torch.distributed as dist
     from torch.distributed.pipelining import Schedule1F1B
