@@ -73,4 +73,4 @@ class DispatchedExperts(nn.Module):
         back = torch.cat([outputs[e][i] for i in range(num_ranks) for e in range(own)])  # (m, C)
         rows = all_to_all_rows(back, receive, send, group=group)  # (n k, C), sorted by expert
         by_token = torch.empty_like(rows).index_copy(0, order, rows)  # the tokens' order
-        return (by_token.view(len(tokens), self.top_k, -1) * weights.unsqueeze(-1)).sum(1).to(tokens.dtype)
+        return (by_token.unflatten(0, (-1, self.top_k)) * weights.unsqueeze(-1)).sum(1).to(tokens.dtype)
