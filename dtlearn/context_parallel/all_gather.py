@@ -23,7 +23,7 @@ from dtlearn.sharing.shards import rank_and_size
 
 from .block_attention import check_tensors
 from .blockwise import blockwise_attention
-from .token_layout import AttentionBlock, TokenLayout, block_between
+from .token_layout import AttentionBlock, TokenLayout, block_between, check_length
 
 
 def all_gather_attention(
@@ -50,6 +50,7 @@ def all_gather_attention(
     check_tensors(q, k, v)
     rank, num_ranks = rank_and_size(group)
     each = q.shape[2]
+    check_length(each * num_ranks, num_ranks, layout)  # before anything is sent
     key_value = torch.stack([k, v])  # (2, B, H_kv, T/cp, D)
     # Each rank's queries use all keys, so each has a term of their gradients: partial ones.
     key_value = gather_from(key_value, 3, partial_gradients=True, group=group)  # (2, B, H_kv, T, D)

@@ -44,7 +44,7 @@ class PageRingAttention(torch.autograd.Function):
     """Causal attention, rank r having the tokens [r T/cp, (r+1) T/cp): q, k, v (B, H, T/cp, D).
 
     **Communication**: cp-1 hops of K and V forward; backward these, and cp hops of dK and dV.
-    **Memory**: keeps q, k, v, the output and lse; at any time keys and values of one rank.
+    **Memory**: keeps q, k, v, the output and lse; keys and values of two ranks at any time.
     """
 
     @staticmethod

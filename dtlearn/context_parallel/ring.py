@@ -36,7 +36,7 @@ from dtlearn.sharing.shards import rank_and_size
 
 from .block_attention import PartialAttention, accumulation_dtype, check_tensors
 from .blockwise import add_block, add_block_gradients
-from .token_layout import TokenLayout, block_between
+from .token_layout import TokenLayout, block_between, check_length
 
 
 def ring_attention(
@@ -68,6 +68,8 @@ def ring_attention(
         ValueError: the heads or the tokens do not fit.
     """
     check_tensors(q, k, v)
+    _, num_ranks = rank_and_size(group)
+    check_length(q.shape[2] * num_ranks, num_ranks, layout)  # before anything is sent
     out: Tensor = RingAttention.apply(q, k, v, layout, is_causal, group)
     return out
 
