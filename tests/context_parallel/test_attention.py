@@ -43,8 +43,8 @@ def step(layer, x, gradient):
 def beside_the_whole(make, layout, group):
     """The largest difference; `make` is given the whole layer, and gradients of its result are summed over `group`."""
     whole, x, gradient = whole_layer()
-    expected = step(whole, x, gradient)
     layer = make(copy.deepcopy(whole))
+    expected = step(whole, x, gradient)
     part = functools.partial(own_tokens, layout=layout, group=group)
     found = [a - part(b) for a, b in zip(step(layer, part(x), part(gradient)), expected, strict=True)]
     reduce_context_parallel_gradients(layer, group=group)

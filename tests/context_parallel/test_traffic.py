@@ -13,7 +13,6 @@ from dtlearn.context_parallel import (
     kept_bytes,
     sent_bytes,
 )
-from dtlearn.runtime.recording.phases import phase
 from dtlearn.runtime.run import run_ranks
 from tests.data_parallel.runs import message_of
 
@@ -47,42 +46,48 @@ def kept_while(attend):
     return out, sum(tensor.untyped_storage().nbytes() for tensor in kept.values())
 
 
-def one_layer(case, layout, name):
+def one_layer(case, layout):
     method, heads, dtype = case
     shapes = [(B, h, T // dist.get_world_size(), D) for h in (heads[0], heads[1], heads[1])]
     inputs = [torch.randn(shape).to(dtype).requires_grad_() for shape in shapes]
-    with phase(f"{name} forward"):
-        out, kept = kept_while(lambda: context_parallel_attention(*inputs, method=method, layout=layout))
-    with phase(f"{name} backward"):
-        out.sum().backward()
+    out, kept = kept_while(lambda: context_parallel_attention(*inputs, method=method, layout=layout))
+    dist.barrier()  # where the forward pass ends in the record
+    out.sum().backward()
+    dist.barrier()
     return kept
 
 
 def all_layers():
-    return {
-        (number, layout): one_layer(case, layout, f"{number} {layout}")
-        for number, case in enumerate(CASES)
-        for layout in LAYOUTS
-    }
+    return {(number, layout): one_layer(case, layout) for number, case in enumerate(CASES) for layout in LAYOUTS}
+
+
+def passes(record, rank):
+    """What a rank sent in each pass, forward and backward in turns: {(op, bytes): times}."""
+    found = [Counter()]
+    for event in record.select(rank=rank):
+        if event.op == "barrier":
+            found.append(Counter())
+        elif not event.receives:
+            found[-1][OPS.get(event.op, event.op), event.nbytes] += 1
+    return found[:-1]
 
 
 @pytest.mark.parametrize("num_ranks", [1, 2, 4])
 def test_the_formulas_are_what_a_run_sends_and_keeps(num_ranks):
     run = run_ranks(all_layers, num_ranks, device="cpu", record=True)
-    for number, (method, heads, dtype) in enumerate(CASES):
-        own = sizes(heads, dtype)
-        formula = attention_traffic(own, num_ranks, method)
-        for layout in LAYOUTS:
-            for rank in range(num_ranks):
-                for part in ("forward", "backward"):
-                    events = [e for e in run.record.select(rank=rank) if e.phase == f"{number} {layout} {part}"]
-                    found = Counter((OPS.get(e.op, e.op), e.nbytes) for e in events if not e.receives)
+    for rank in range(num_ranks):
+        found = iter(passes(run.record, rank))
+        for number, (method, heads, dtype) in enumerate(CASES):
+            own = sizes(heads, dtype)
+            for layout in LAYOUTS:
+                for phase in ("forward", "backward"):
                     expected = Counter()
-                    for call in formula:
-                        expected[call.op, call.nbytes] += call.times * (call.phase == part)
-                    assert found == +expected, (method, heads, dtype, layout, part)
+                    for call in attention_traffic(own, num_ranks, method):
+                        expected[call.op, call.nbytes] += call.times * (call.phase == phase)
+                    assert next(found) == +expected, (method, heads, dtype, layout, phase)
                 kept = kept_bytes(own, num_ranks, method, layout)
                 assert run[rank][number, layout] == kept, (method, heads, dtype, layout)
+        assert next(found, None) is None
 
 
 def test_what_is_sent_as_ranks_are_added():
