@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parents[1]
 MAX_LINES = 250  # of code and comments in a file
 MAX_MODULES = 12  # in a folder
 PLATFORM = ["runtime", "grading", "cli", "notebook", "bench"]  # what the chapters stand on
-CHAPTERS = ["bench/chapters"]  # in these folders, and not counted: it grows with the course, as the checks do
+CHAPTERS = ["bench/chapters"]  # in these folders, and not counted, neither lines nor files: it grows with the course
 MAX_PLATFORM = 25_200  # lines; raised on purpose only: last for what NCCL would not forgive, and a class in parts
 HAVE_DOCSTRINGS = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
@@ -54,7 +54,8 @@ def test_files_are_short(folder):
 
 
 def test_a_folder_holds_a_dozen_modules():
-    too_many = {folder: number for folder, number in num_modules(ROOT / "dtlearn").items() if number > MAX_MODULES}
+    numbers = {folder: n for folder, n in num_modules(ROOT / "dtlearn").items() if folder not in CHAPTERS}
+    too_many = {folder: number for folder, number in numbers.items() if number > MAX_MODULES}
     assert not too_many, "split the folder"
 
 
