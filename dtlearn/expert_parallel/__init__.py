@@ -6,54 +6,40 @@ checkpoints; `experts` and `mixture`, the whole mixture in one process; `traffic
 tokens on all ranks, `gradients`, who averages what; and `gpt`, a GPT of such blocks.
 """
 
-from .balance import attach_loss, balanced_bias, imbalance, load_balancing_loss, router_z_loss
-from .dispatch import DispatchPlan, RowExchange, combine, exchange_counts, plan_dispatch
+from .balance import balanced_bias, imbalance, load_balancing_loss, router_z_loss
 from .experts import Experts
-from .gpt import expert_gpt, expert_parallel_gpt, mixtures, put_mixtures, replace_feed_forwards
+from .gpt import expert_gpt, mixtures, put_mixtures
 from .gradients import average_gradients, counted_parameters, expert_parameters, other_parameters
-from .mixture import ExpertGPTConfig, MixtureOfExperts, Router, mixture_parameters
+from .mixture import ExpertGPTConfig, MixtureOfExperts
 from .naive import GatheredMixture
-from .parallel_mixture import DividedMixture, ExpertParallelMixture
-from .routing import Routing, expert_capacity, places_in_line, route
+from .parallel_mixture import ExpertParallelMixture
+from .routing import Routing, route
 from .same_routing import with_same_routing
 from .traffic import MixtureCall, dispatch_calls, even_elements, gathered_calls, kept_elements, mixture_elements
 
 __all__ = [
-    "DispatchPlan",
-    "DividedMixture",
     "ExpertGPTConfig",
     "ExpertParallelMixture",
     "Experts",
     "GatheredMixture",
     "MixtureCall",
     "MixtureOfExperts",
-    "Router",
     "Routing",
-    "RowExchange",
-    "attach_loss",
     "average_gradients",
     "balanced_bias",
-    "combine",
     "counted_parameters",
     "dispatch_calls",
     "even_elements",
-    "exchange_counts",
-    "expert_capacity",
     "expert_gpt",
-    "expert_parallel_gpt",
     "expert_parameters",
     "gathered_calls",
     "imbalance",
     "kept_elements",
     "load_balancing_loss",
     "mixture_elements",
-    "mixture_parameters",
     "mixtures",
     "other_parameters",
-    "places_in_line",
-    "plan_dispatch",
     "put_mixtures",
-    "replace_feed_forwards",
     "route",
     "router_z_loss",
     "with_same_routing",

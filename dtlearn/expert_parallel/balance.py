@@ -42,29 +42,29 @@ def imbalance(load: torch.Tensor) -> float:
 
 
 def load_balancing_loss(
-    probabilities: torch.Tensor, load: torch.Tensor, num_tokens: torch.Tensor | float
+    probabilities: torch.Tensor, load: torch.Tensor, num_tokens: torch.Tensor | int, num_ranks: int = 1
 ) -> torch.Tensor:
     """E sum_i f_i P_i, (): equation 4 without alpha.
 
     Args:
         probabilities: (n, E), of this rank's tokens.
         load: (E,), choices of the tokens that count, without gradient.
-        num_tokens: what the sum of the probabilities is divided by: n, or with global counts the mean n of all ranks,
-            so that the mean of all ranks' losses is the loss of all tokens.
+        num_tokens: that count: n, or those of all ranks.
+        num_ranks: that have them: the mean of their losses is the loss of all tokens, also if ranks are uneven.
     """
-    f = load / load.sum().clamp(min=1)  # (E,)
-    P = probabilities.sum(0) / num_tokens  # (E,)
-    return len(load) * (f.to(P.dtype) * P).sum()
+    f = load.to(probabilities.dtype) / load.sum().clamp(min=1)  # (E,)
+    P = num_ranks * probabilities.sum(0) / num_tokens  # (E,)
+    return len(load) * (f * P).sum()
 
 
-def router_z_loss(logits: torch.Tensor, num_tokens: torch.Tensor | float) -> torch.Tensor:
+def router_z_loss(logits: torch.Tensor, num_tokens: torch.Tensor | int, num_ranks: int = 1) -> torch.Tensor:
     """Mean of logsumexp(logits)^2 over tokens, ().
 
     Args:
         logits: (n, E).
-        num_tokens: as for `load_balancing_loss`.
+        num_tokens, num_ranks: as for `load_balancing_loss`.
     """
-    return logits.logsumexp(-1).square().sum() / num_tokens
+    return num_ranks * logits.logsumexp(-1).square().sum() / num_tokens
 
 
 def balanced_bias(selection_bias: torch.Tensor, load: torch.Tensor, speed: float = 0.001) -> torch.Tensor:

@@ -115,5 +115,5 @@ def combine(rows: torch.Tensor, plan: DispatchPlan, weights: torch.Tensor) -> to
     """
     n, k = weights.shape
     by_choice = rows.new_zeros(n * k, rows.shape[1]).index_copy(0, plan.choices, rows)  # dropped ones: zeros
-    weighted = by_choice.unflatten(0, (n, k)) * weights.unsqueeze(-1)  # (n, k, C)
+    weighted: torch.Tensor = by_choice.unflatten(0, (n, k)) * weights.unsqueeze(-1)  # (n, k, C)
     return weighted.sum(1).to(rows.dtype)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -12,41 +11,27 @@ from torch import nn
 from dtlearn.models.gpt import GPT
 
 from .mixture import ExpertGPTConfig, MixtureOfExperts
-from .parallel_mixture import DividedMixture, ExpertParallelMixture
+from .parallel_mixture import ExpertParallelMixture
 
 
-def expert_gpt(config: ExpertGPTConfig, *, seed: int) -> GPT:
-    """A `GPT` with a `MixtureOfExperts` in each block, all on this process: the reference for every ep.
+def expert_gpt(
+    config: ExpertGPTConfig, *, seed: int, mixture_class: type[MixtureOfExperts] = MixtureOfExperts, **options: Any
+) -> GPT:
+    """A `GPT` with a mixture in each block: the whole one, or this rank's part, of the same values for every ep.
 
-    What is no mixture is as in `GPT(config)` after `torch.manual_seed(seed)`. Each mixture is drawn from a seed of its
-    own, `block_seed`, so that a rank can draw the blocks that it has, alone.
+    What is no mixture is as in `GPT(config)` after `torch.manual_seed(seed)`.
 
-    **Communication**: none. **Memory**: `config.num_parameters` parameters, about E/k times those that a token meets.
+    **Communication**: none. **Memory**: `config.num_parameters` parameters, or E/ep of the experts.
 
     Args:
         config: sizes.
-        seed: of the weights; torch's default state is left alone.
+        seed: of the weights, the same on all ranks; torch's default state is left alone.
+        mixture_class, options: as for `put_mixtures`.
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         gpt = GPT(config)
-    replace_feed_forwards(gpt, lambda block: MixtureOfExperts(config, seed=block_seed(seed, block)))
-    return gpt
-
-
-def expert_parallel_gpt(config: ExpertGPTConfig, *, seed: int, **options: Any) -> GPT:
-    """`expert_gpt` with this rank's experts only, of the same values for every ep.
-
-    **Communication**: none. **Memory**: E/ep of the experts, and one whole parameter of a mixture while it is cut.
-
-    Args:
-        config, seed: as for `expert_gpt`, the same on all ranks.
-        options: of `ExpertParallelMixture`, by keyword: `group`, `replicas`, `global_counts`.
-    """
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        gpt = GPT(config)
-    put_mixtures(gpt, config, seed=seed, **options)
+    put_mixtures(gpt, config, seed=seed, mixture_class=mixture_class, **options)
     return gpt
 
 
@@ -55,37 +40,27 @@ def put_mixtures(
     config: ExpertGPTConfig,
     *,
     seed: int,
-    mixture_class: type[DividedMixture] = ExpertParallelMixture,
+    mixture_class: type[MixtureOfExperts] = ExpertParallelMixture,
     **options: Any,
 ) -> None:
-    """Put this rank's part of each block's mixture in the place of its feed-forward network.
+    """Put a mixture in the place of each block's feed-forward network; parameters keep the block's device and format.
 
-    **Communication**: none. **Memory**: as `expert_parallel_gpt`.
+    Each is drawn from a seed of its own, so that a rank can draw the blocks that it has, alone.
+
+    **Communication**: none. **Memory**: that of the mixtures, and one whole parameter while it is cut.
 
     Args:
         model: a GPT, a tensor-parallel one, or a pipeline's stage, whose blocks are `blocks.0`, `blocks.1`, ... as in
             the whole model; on its device, no longer on "meta".
         config, seed: as for `expert_gpt`.
         mixture_class: what is put there.
-        options: of that class, by keyword.
-    """
-    replace_feed_forwards(model, lambda block: mixture_class(config, seed=block_seed(seed, block), **options))
-
-
-def replace_feed_forwards(model: nn.Module, make: Callable[[int], nn.Module]) -> None:
-    """Replace the feed-forward network of each block; parameters keep its device and format.
-
-    **Communication** and **Memory**: those of what is made.
-
-    Args:
-        model: as for `put_mixtures`.
-        make: the new one, from the number of the block in the whole model.
+        options: of that class, by keyword: `group`, `replicas`, `global_counts`.
     """
     for name, block in list(model.named_modules()):
         number = re.search(r"(?:^|\.)blocks\.(\d+)$", name)
         if number is not None:
             like = next(block.parameters())
-            block.feed_forward = make(int(number[1])).to(like)
+            block.feed_forward = mixture_class(config, seed=block_seed(seed, int(number[1])), **options).to(like)
 
 
 def block_seed(seed: int, block: int) -> int:

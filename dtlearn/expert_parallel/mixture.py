@@ -172,16 +172,17 @@ class MixtureOfExperts(nn.Module):
         rows = tokens[plan.tokens]  # (a, C), sorted by expert
         return combine(self.experts(rows, plan.load.tolist()), plan, routing.weights)
 
-    def counted(self, load: torch.Tensor, num_tokens: int) -> tuple[torch.Tensor, torch.Tensor | float]:
-        """Choices of all tokens that count in the auxiliary losses, and what their sums over tokens are divided by."""
-        return load, max(num_tokens, 1)
+    def counted(self, load: torch.Tensor, num_tokens: int) -> tuple[torch.Tensor, torch.Tensor | int, int]:
+        """What counts in the auxiliary losses: choices of each expert, tokens, and how many ranks have them."""
+        return load, max(num_tokens, 1), 1
 
     def _with_auxiliary_losses(self, y: torch.Tensor, routing: Routing) -> torch.Tensor:
         config = self.config
         self.routing = Routing(*(value.detach() for value in vars(routing).values()))
-        self.load, num_tokens = self.counted(routing.load(), len(y))
-        loss = config.balance_coefficient * load_balancing_loss(routing.probabilities, self.load, num_tokens)
-        loss = loss + config.z_coefficient * router_z_loss(routing.logits, num_tokens)
+        self.load, num_tokens, num_ranks = self.counted(routing.load(), len(y))
+        balance = load_balancing_loss(routing.probabilities, self.load, num_tokens, num_ranks)
+        z = router_z_loss(routing.logits, num_tokens, num_ranks)
+        loss = config.balance_coefficient * balance + config.z_coefficient * z
         self.auxiliary_loss = loss.detach()
         return attach_loss(y, self.auxiliary_scale * loss) if self.training else y
 

@@ -67,10 +67,12 @@ class DispatchedExperts(nn.Module):
         blocks = rows.split(coming.flatten().tolist())  # ep x E/ep of them
         own = len(self.experts)
         inputs = [torch.cat(blocks[e::own]) for e in range(own)]
-        outputs = [f(x).split(coming[:, e].tolist()) for e, (f, x) in enumerate(zip(self.experts, inputs, strict=True))]
+        outputs = [f(x) for f, x in zip(self.experts, inputs, strict=True)]
+        parts = [y.split(coming[:, e].tolist()) for e, y in enumerate(outputs)]
 
         # Combine: the blocks as they came, back to where they came from.
-        back = torch.cat([outputs[e][i] for i in range(num_ranks) for e in range(own)])  # (m, C)
+        back = torch.cat([parts[e][i] for i in range(num_ranks) for e in range(own)])  # (m, C)
         rows = all_to_all_rows(back, receive, send, group=group)  # (n k, C), sorted by expert
         by_token = torch.empty_like(rows).index_copy(0, order, rows)  # the tokens' order
-        return (by_token.unflatten(0, (-1, self.top_k)) * weights.unsqueeze(-1)).sum(1).to(tokens.dtype)
+        weighted: Tensor = by_token.unflatten(0, (-1, self.top_k)) * weights[..., None]  # (n, k, C)
+        return weighted.sum(1).to(tokens.dtype)

@@ -78,15 +78,15 @@ class DividedMixture(MixtureOfExperts):
             return full.detach().clone()
         return shard_of(full, 0, self.num_ranks, self.rank, "experts")
 
-    def counted(self, load: torch.Tensor, num_tokens: int) -> tuple[torch.Tensor, torch.Tensor | float]:
-        """Of all replicas, with the mean number of tokens: the mean of the ranks' losses is that of all tokens."""
+    def counted(self, load: torch.Tensor, num_tokens: int) -> tuple[torch.Tensor, torch.Tensor | int, int]:
+        """Of all replicas: the mean of the ranks' losses is then that of all tokens."""
         if not self.global_counts:
             return super().counted(load, num_tokens)
         totals = torch.cat([load, load.new_tensor([num_tokens])])  # (E + 1,)
         _, num_replicas = rank_and_size(self.replicas)
         if num_replicas > 1:
             dist.all_reduce(totals, group=self.replicas)
-        return totals[:-1], (totals[-1] / num_replicas).clamp(min=1 / num_replicas)
+        return totals[:-1], totals[-1].clamp(min=1), num_replicas
 
     @classmethod
     def from_mixture(cls, mixture: MixtureOfExperts, **options: Any) -> Self:
