@@ -17,24 +17,21 @@ class Experts(nn.Module):
     kernel, a grouped GEMM, over the same rows.
 
     **Communication**: none.
-    **Memory**: E (2 C F + F + C) parameters. Kept for backward: m (C + 2 F) elements.
+    **Memory**: E (2 C F + F + C) parameters, not drawn here. Kept for backward: m (C + 2 F) elements.
 
     Args:
         num_experts: E, or E/ep.
         hidden_size: C.
         feed_forward_size: F.
-        device: of the parameters, which are not drawn here.
     """
 
-    def __init__(
-        self, num_experts: int, hidden_size: int, feed_forward_size: int, *, device: torch.device | str | None = None
-    ) -> None:
+    def __init__(self, num_experts: int, hidden_size: int, feed_forward_size: int) -> None:
         super().__init__()
         C, width = hidden_size, feed_forward_size
-        self.up_weight = nn.Parameter(torch.empty(num_experts, width, C, device=device))
-        self.up_bias = nn.Parameter(torch.empty(num_experts, width, device=device))
-        self.down_weight = nn.Parameter(torch.empty(num_experts, C, width, device=device))
-        self.down_bias = nn.Parameter(torch.empty(num_experts, C, device=device))
+        self.up_weight = nn.Parameter(torch.empty(num_experts, width, C))
+        self.up_bias = nn.Parameter(torch.empty(num_experts, width))
+        self.down_weight = nn.Parameter(torch.empty(num_experts, C, width))
+        self.down_bias = nn.Parameter(torch.empty(num_experts, C))
 
     def forward(self, rows: torch.Tensor, counts: Sequence[int]) -> torch.Tensor:
         """Each expert's rows through it.

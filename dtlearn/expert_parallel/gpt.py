@@ -64,21 +64,10 @@ def put_mixtures(
 
 
 def block_seed(seed: int, block: int) -> int:
-    """The seed of a block's mixture: other than the model's own, and other for each block.
-
-    Args:
-        seed: of the model.
-        block: its number in the whole model.
-    """
+    """The seed of a block's mixture: other than the model's own, and other for each block."""
     return seed + 1_000_003 * (block + 1)  # a prime: seeds that are near each other do not meet
 
 
 def mixtures(model: nn.Module) -> list[MixtureOfExperts]:
-    """All mixtures of a model, in order: their `auxiliary_loss`, `load`, and `auxiliary_scale` to set.
-
-    **Communication** and **Memory**: none.
-
-    Args:
-        model: or a stage of it.
-    """
+    """All mixtures of a model or a stage, in order: with `auxiliary_loss`, `load`, and `auxiliary_scale` to set."""
     return [part for part in model.modules() if isinstance(part, MixtureOfExperts)]

@@ -30,25 +30,13 @@ from .experts import Experts
 
 
 def expert_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
-    """The parameters of all experts that are here, by name.
-
-    **Communication** and **Memory**: none.
-
-    Args:
-        model: or a stage of it, or a mixture.
-    """
+    """The parameters of all experts of a model, a stage or a mixture that are here, by name."""
     prefixes = tuple(f"{name}." if name else "" for name, part in model.named_modules() if isinstance(part, Experts))
     return {name: p for name, p in model.named_parameters() if prefixes and name.startswith(prefixes)}
 
 
 def other_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
-    """All that are no expert's, by name: the same on all dp x ep ranks.
-
-    **Communication** and **Memory**: none.
-
-    Args:
-        model: or a stage of it, or a mixture.
-    """
+    """All that are no expert's, by name: the same on all dp x ep ranks."""
     experts = expert_parameters(model)
     return {name: p for name, p in model.named_parameters() if name not in experts}
 

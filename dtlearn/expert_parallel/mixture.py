@@ -80,20 +80,19 @@ class Router(nn.Module):
     expert is chosen, and with which weight, would be left to rounding.
 
     **Communication**: none: a rank routes its own tokens.
-    **Memory**: E C parameters. Kept for backward: (n, E) twice or so.
+    **Memory**: E C parameters, not drawn here. Kept for backward: (n, E) twice or so.
 
     Args:
         config: of the model.
-        device: of the weight, which is not drawn here.
     """
 
     selection_bias: torch.Tensor
 
-    def __init__(self, config: ExpertGPTConfig, *, device: torch.device | str | None = None) -> None:
+    def __init__(self, config: ExpertGPTConfig) -> None:
         super().__init__()
         self.config = config
-        self.weight = nn.Parameter(torch.empty(config.num_experts, config.hidden_size, device=device))
-        self.register_buffer("selection_bias", torch.zeros(config.num_experts, device=device))  # see `balanced_bias`
+        self.weight = nn.Parameter(torch.empty(config.num_experts, config.hidden_size))
+        self.register_buffer("selection_bias", torch.zeros(config.num_experts))  # see `balanced_bias`
 
     def forward(self, tokens: torch.Tensor) -> Routing:
         """Route tokens that compete for the same places."""
@@ -121,7 +120,6 @@ class MixtureOfExperts(nn.Module):
     Args:
         config: of the model.
         seed: of the weights; None: torch's default state.
-        device: of the parameters; "meta": `load_full` brings them later.
 
     Attributes:
         router, experts: see there.
@@ -132,22 +130,19 @@ class MixtureOfExperts(nn.Module):
         routing: of the last forward pass, detached.
     """
 
-    def __init__(
-        self, config: ExpertGPTConfig, *, seed: int | None = None, device: torch.device | str | None = None
-    ) -> None:
+    def __init__(self, config: ExpertGPTConfig, *, seed: int | None = None) -> None:
         super().__init__()
         self.config = config
-        self.router = Router(config, device=device)
-        self.experts = Experts(self.num_local_experts(), config.hidden_size, 4 * config.hidden_size, device=device)
+        self.router = Router(config)
+        self.experts = Experts(self.num_local_experts(), config.hidden_size, 4 * config.hidden_size)
         self.dropout = nn.Dropout(config.dropout)
         self.auxiliary_scale = 1.0
         self.auxiliary_loss: torch.Tensor | None = None
         self.load: torch.Tensor | None = None
         self.routing: Routing | None = None
-        if self.router.weight.device.type != "meta":
-            with torch.no_grad():
-                for name, full in mixture_parameters(config, seed):
-                    self.get_parameter(name).copy_(self.local_part(name, full))
+        with torch.no_grad():
+            for name, full in mixture_parameters(config, seed):
+                self.get_parameter(name).copy_(self.local_part(name, full))
 
     def num_local_experts(self) -> int:
         """How many are here."""

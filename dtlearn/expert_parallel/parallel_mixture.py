@@ -17,7 +17,6 @@ from typing import Any, Self
 
 import torch
 import torch.distributed as dist
-from torch import nn
 
 from dtlearn.sharing.along_dim import unshard
 from dtlearn.sharing.shards import divide, rank_and_size, shard_of
@@ -41,7 +40,6 @@ class DividedMixture(MixtureOfExperts):
             all tokens. False: each rank counts its own.
         replicas: all ranks that have tokens of their own: those of `group` and its replicas, dp x ep; None: all ranks.
         seed: of the weights, the same on all ranks and for every ep.
-        device: as for `MixtureOfExperts`.
 
     Raises:
         ValueError: the ranks do not divide the experts.
@@ -55,12 +53,11 @@ class DividedMixture(MixtureOfExperts):
         global_counts: bool = True,
         replicas: dist.ProcessGroup | None = None,
         seed: int = 0,
-        device: torch.device | str | None = None,
     ) -> None:
         # Before the parameters, which are of this size.
         self.rank, self.num_ranks = rank_and_size(group)
         self.local_experts = divide(config.num_experts, self.num_ranks, "experts")
-        super().__init__(config, seed=seed, device=device)
+        super().__init__(config, seed=seed)
         self.group, self.global_counts, self.replicas = group, global_counts, replicas
 
     def num_local_experts(self) -> int:
@@ -98,9 +95,9 @@ class DividedMixture(MixtureOfExperts):
             mixture: with all experts.
             options: the other arguments of the class, by keyword.
         """
-        divided = cls(mixture.config, device="meta", **options)
+        divided = cls(mixture.config, **options).to(mixture.router.weight)  # its device and format
         divided.load_full(dict(mixture.named_parameters()))
-        divided.router.selection_bias = mixture.router.selection_bias.clone()
+        divided.router.selection_bias.copy_(mixture.router.selection_bias)
         return divided
 
     @torch.no_grad()
@@ -124,14 +121,7 @@ class DividedMixture(MixtureOfExperts):
                 shape = torch.Size([self.config.num_experts, *shape[1:]])
             if whole[name].shape != shape:
                 raise ValueError(f"{name} is {tuple(shape)} in the whole mixture; got {tuple(whole[name].shape)}")
-            part = self.local_part(name, whole[name])
-            if parameter.is_meta:
-                prefix, _, leaf = name.rpartition(".")
-                setattr(self.get_submodule(prefix), leaf, nn.Parameter(part, whole[name].requires_grad))
-            else:
-                parameter.copy_(part)  # an optimizer may hold it
-        if self.router.selection_bias.is_meta:
-            self.router.selection_bias = torch.zeros(self.config.num_experts, device=self.router.weight.device)
+            parameter.copy_(self.local_part(name, whole[name]))  # in place: an optimizer may hold it
 
     @torch.no_grad()
     def full_params(self) -> dict[str, torch.Tensor]:

@@ -54,11 +54,6 @@ class Routing:
         return self.logits.shape[1]
 
     @property
-    def top_k(self) -> int:
-        """k."""
-        return self.experts.shape[1]
-
-    @property
     def num_dropped(self) -> int:
         """Choices without a place."""
         return int(self.kept.logical_not().sum())
@@ -113,10 +108,6 @@ def places_in_line(experts: torch.Tensor, num_experts: int) -> torch.Tensor:
     """Which place each choice has in the line of its expert, from 0: (n, k) int64 -> (n, k) int64.
 
     First choices stand before second ones; among these, earlier tokens before later ones.
-
-    Args:
-        experts: of each token, best first.
-        num_experts: E.
     """
     line = experts.t().flatten()  # (k n,): in the order in which they are served
     order = line.argsort(stable=True)  # by expert, then as before
@@ -127,11 +118,6 @@ def places_in_line(experts: torch.Tensor, num_experts: int) -> torch.Tensor:
 
 
 def count_choices(experts: torch.Tensor, num_experts: int) -> torch.Tensor:
-    """How often each expert is chosen: int64 of any shape -> (E,) int64.
-
-    Args:
-        experts: chosen ones.
-        num_experts: E.
-    """
+    """How often each of E experts is chosen: int64 of any shape -> (E,) int64."""
     flat = experts.flatten()
     return flat.new_zeros(num_experts).scatter_add_(0, flat, torch.ones_like(flat))

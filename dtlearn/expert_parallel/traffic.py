@@ -104,28 +104,17 @@ def even_elements(num_tokens: int, top_k: int, hidden_size: int, num_ranks: int)
     """Elements that a rank sends in one all-to-all of rows, if its choices are even: k n C (ep-1)/ep.
 
     Args:
-        num_tokens: n, of the rank.
-        top_k, hidden_size, num_ranks: k, C, ep.
+        num_tokens, top_k, hidden_size, num_ranks: n of the rank, k, C, ep.
     """
     return top_k * num_tokens * hidden_size * (num_ranks - 1) / num_ranks
 
 
 def mixture_elements(config: ExpertGPTConfig, num_ranks: int = 1) -> int:
-    """Parameters of a mixture on a rank: E/ep (8 C^2 + 5 C) + E C.
-
-    Args:
-        config: of the model.
-        num_ranks: ep.
-    """
+    """Parameters of a mixture on each of ep ranks: E/ep (8 C^2 + 5 C) + E C."""
     C = config.hidden_size
     return config.num_experts // num_ranks * (8 * C**2 + 5 * C) + config.num_experts * C
 
 
 def kept_elements(num_rows: int, hidden_size: int) -> int:
-    """Elements that experts keep for backward, of m rows: m (C + 2 F) = 9 m C. It has to fit on the busiest rank.
-
-    Args:
-        num_rows: m, that arrived on the rank.
-        hidden_size: C.
-    """
+    """Elements that experts keep for backward, of m rows: m (C + 2 F) = 9 m C. They have to fit on the busiest rank."""
     return num_rows * 9 * hidden_size
