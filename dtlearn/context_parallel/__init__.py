@@ -5,13 +5,15 @@
 For any process: `token_layout`, which tokens a rank has, and what they cost; `block_attention`, attention to some of
 the keys and how parts are merged; `blockwise`, one block after the other; `traffic`, bytes sent and kept, by formula.
 On the ranks: `all_gather`, the simple way; `ring`, in which keys and values pass by; `ulysses`, tokens for heads;
-`attention`, a layer by any of them; `gpt`, a whole model; `training`, which sums a step takes over the ranks.
+`attention`, a layer by any of them; `gpt`, a whole model; `training`, which sums a step takes over the ranks;
+`emulated`, attention that sleeps.
 """
 
 from .all_gather import all_gather_attention
 from .attention import ContextMethod, ContextParallelAttention, context_parallel_attention
 from .block_attention import PartialAttention, attend, attend_backward, merge
 from .blockwise import blockwise_attention
+from .emulated import emulated_attention
 from .gpt import ContextParallelEmbedding, context_parallel_gpt
 from .ring import ring_attention
 from .token_layout import (
@@ -52,6 +54,7 @@ __all__ = [
     "chunks_of",
     "context_parallel_attention",
     "context_parallel_gpt",
+    "emulated_attention",
     "global_order",
     "imbalance",
     "kept_bytes",

@@ -61,7 +61,19 @@ def context_parallel_attention(
     return METHODS[method](q, k, v, layout=layout, is_causal=is_causal, group=group)
 
 
-class ContextParallelAttention(nn.Module):
+class ModuleWithGroup(nn.Module):
+    """A module that has a process group, which a deep copy shares: there is no second one."""
+
+    group: dist.ProcessGroup | None
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        memo[id(self.group)] = self.group
+        copied = memo[id(self)] = type(self).__new__(type(self))
+        copied.__dict__.update(copy.deepcopy(self.__dict__, memo))
+        return copied
+
+
+class ContextParallelAttention(ModuleWithGroup):
     """Causal self-attention of which each rank has T/cp tokens: (B, T/cp, C) -> (B, T/cp, C).
 
     The projections are those of a full layer, on every rank. With tensor parallelism they are that layer's parts, with
@@ -160,12 +172,6 @@ class ContextParallelAttention(nn.Module):
         y = context_parallel_attention(q, k, v, method=self.method, layout=self.layout, group=self.group)
         out: torch.Tensor = self.output(y.transpose(1, 2).flatten(2))  # (B, T/cp, C)
         return out
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        memo[id(self.group)] = self.group  # shared: there is no second one
-        copied = memo[id(self)] = type(self).__new__(type(self))
-        copied.__dict__.update(copy.deepcopy(self.__dict__, memo))
-        return copied
 
     def extra_repr(self) -> str:
         """How it attends."""

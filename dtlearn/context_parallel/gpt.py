@@ -9,22 +9,21 @@ Shapes in this file:
 
 from __future__ import annotations
 
-import copy
-from typing import Any, Self, cast
+from typing import cast
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
 from dtlearn.models import GPT
-from dtlearn.models.gpt import Attention, Embedding
+from dtlearn.models.gpt import Attention
 from dtlearn.sharing.shards import rank_and_size
 
-from .attention import ContextMethod, ContextParallelAttention
+from .attention import ContextMethod, ContextParallelAttention, ModuleWithGroup
 from .token_layout import TokenLayout, token_positions
 
 
-class ContextParallelEmbedding(nn.Module):
+class ContextParallelEmbedding(ModuleWithGroup):
     """Token plus position embedding of this rank's tokens: (B, T/cp) int64 -> (B, T/cp, C).
 
     A position is the token's place in the whole sequence. With local ones every rank would begin at 0, without an
@@ -56,20 +55,6 @@ class ContextParallelEmbedding(nn.Module):
         self.group = group
         self.layout: TokenLayout = layout
 
-    @classmethod
-    def from_embedding(
-        cls, embedding: Embedding, *, layout: TokenLayout = "zigzag", group: dist.ProcessGroup | None = None
-    ) -> Self:
-        """The embedding of `dtlearn.models`, its tables shared, under the same names.
-
-        **Communication** and **Memory**: none.
-
-        Args:
-            embedding: the full one, the same on all ranks.
-            layout, group: as for the class.
-        """
-        return cls(embedding.token, embedding.position, embedding.dropout, layout=layout, group=group)
-
     def forward(self, tokens: Tensor) -> Tensor:
         """(B, T/cp) -> (B, T/cp, C). Raises ValueError if T exceeds the context length."""
         rank, num_ranks = rank_and_size(self.group)
@@ -82,12 +67,6 @@ class ContextParallelEmbedding(nn.Module):
         positions = token_positions(length, num_ranks, rank, self.layout, device=tokens.device)  # (T/cp,)
         x: torch.Tensor = self.dropout(self.token(tokens) + self.position(positions))  # (B, T/cp, C)
         return x
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        memo[id(self.group)] = self.group  # shared: there is no second one
-        copied = memo[id(self)] = type(self).__new__(type(self))
-        copied.__dict__.update(copy.deepcopy(self.__dict__, memo))
-        return copied
 
 
 def context_parallel_gpt(
@@ -125,6 +104,7 @@ def context_parallel_gpt(
     ]
     for block, attention in zip(gpt.blocks, replaced, strict=True):
         block.add_module("attention", attention)
-    embedding = ContextParallelEmbedding.from_embedding(gpt.embedding, layout=layout, group=group)
+    of = gpt.embedding
+    embedding = ContextParallelEmbedding(of.token, of.position, of.dropout, layout=layout, group=group)
     gpt.add_module("embedding", embedding)
     return gpt

@@ -16,8 +16,8 @@ Source: Jacobs et al., "DeepSpeed Ulysses", 2309.14509, section 3.
 from __future__ import annotations
 
 import torch.distributed as dist
-import torch.nn.functional as F
 from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
 
 from dtlearn.sharing.differentiable import all_to_all
 from dtlearn.sharing.shards import divide, rank_and_size
@@ -65,7 +65,7 @@ def ulysses_attention(
     if is_permuted:
         order = global_order(length, num_ranks, layout, device=q.device)
         q, k, v = (x.index_select(TOKENS, order) for x in (q, k, v))
-    out = F.scaled_dot_product_attention(q, k, v, is_causal=is_causal, enable_gqa=True)
+    out = scaled_dot_product_attention(q, k, v, is_causal=is_causal, enable_gqa=True)
     if is_permuted:
         out = out.index_select(TOKENS, order.argsort())
     return all_to_all(out, TOKENS, HEADS, group=group)  # (B, H, T/cp, D)

@@ -106,6 +106,29 @@ def test_it_is_on_another_device(other_device):
         assert max(of_sizes[2].values()) < TOLERANCE, of_sizes
 
 
+def data_and_context_parallel():
+    """dp = 2 outside, cp = 2 inside: a row of the batch on each pair of ranks, and one sum over all four."""
+    cp = [dist.new_group(ranks) for ranks in ([0, 1], [2, 3])][dist.get_rank() // 2]
+    run = train_reference(whole_gpt, OPTIMIZERS["adamw"], batches(), mean_loss, seed=8)
+    model = context_parallel_gpt(seeded(), group=cp)
+    update, found = OPTIMIZERS["adamw"](model.parameters()), []
+    for expected, batch in zip(run.steps, batches(), strict=True):
+        row = dist.get_rank() // 2
+        inputs, targets = (own_tokens(x[row : row + 1], group=cp) for x in batch)
+        update.zero_grad()
+        term = token_mean(loss_sum(model(inputs), targets), targets.ne(IGNORED).sum())  # of all ranks
+        term.backward()
+        reduce_context_parallel_gradients(model)
+        found.append(max_difference(snapshot_gradients(model), expected.gradients).value)
+        found.append(abs(reported_mean(term) - expected.loss))
+        update.step()
+    return max(found)
+
+
+def test_with_data_parallelism_one_sum_goes_over_all_ranks():
+    assert max(run_ranks(data_and_context_parallel, 4, device="cpu").values) < TOLERANCE
+
+
 # Sabotage: one step, beside that of the whole model.
 
 
