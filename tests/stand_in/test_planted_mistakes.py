@@ -75,6 +75,13 @@ MISTAKES = {
         ("tests.context_parallel.test_gpt:parity", [("ring", "zigzag", "sgd", False)]),
         TWO_DEVICES,
     ),
+    "expert_parallel": (
+        "dtlearn.expert_parallel.dispatch",
+        "torch.arange(local, device=self.arriving.device)",
+        "torch.arange(local)",
+        ("tests.expert_parallel.runs:on_device",),
+        TWO_DEVICES,
+    ),
     "mixed_precision": (
         "dtlearn.mixed_precision.rounding",
         "torch.rand(x.shape, generator=generator,",
