@@ -6,7 +6,7 @@ A sequence of T tokens is cut into chunks of one length. Chunk by chunk, for 4 r
     zigzag        0 1 2 3 3 2 1 0    rank r has the chunks r and 2cp-1-r, of T/2cp tokens
 
 Under a causal mask a token attends to all before it, so late tokens cost more than early ones. Contiguous, the last
-rank has nearly 2cp times the work of the first; zigzag gives each rank an early chunk and a late one, and all have the
+rank has about 2cp-1 times the work of the first; zigzag gives each rank an early chunk and a late one, and all have the
 same.
 
 Shapes: T tokens of a sequence, cp ranks; each rank has T/cp tokens.
