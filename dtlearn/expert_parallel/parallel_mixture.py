@@ -54,8 +54,7 @@ class DividedMixture(MixtureOfExperts):
         replicas: dist.ProcessGroup | None = None,
         seed: int = 0,
     ) -> None:
-        # Before the parameters, which are of this size.
-        self.rank, self.num_ranks = rank_and_size(group)
+        self.rank, self.num_ranks = rank_and_size(group)  # before the parameters, which are of this size
         self.local_experts = divide(config.num_experts, self.num_ranks, "experts")
         super().__init__(config, seed=seed)
         self.group, self.global_counts, self.replicas = group, global_counts, replicas

@@ -107,7 +107,7 @@ def expert_capacity(num_tokens: int, num_experts: int, top_k: int, capacity_fact
 def places_in_line(experts: torch.Tensor, num_experts: int) -> torch.Tensor:
     """Which place each choice has in the line of its expert, from 0: (n, k) int64 -> (n, k) int64.
 
-    First choices stand before second ones; among these, earlier tokens before later ones.
+    First choices stand before second ones; among these, earlier tokens before later ones. E is `num_experts`.
     """
     line = experts.t().flatten()  # (k n,): in the order in which they are served
     order = line.argsort(stable=True)  # by expert, then as before

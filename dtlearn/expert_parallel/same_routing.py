@@ -54,11 +54,7 @@ def with_same_routing(function: Callable[Params, Out]) -> Callable[Params, Out]:
 
 
 def chosen(choose: Callable[[], torch.Tensor]) -> torch.Tensor:
-    """A choice of experts: a new one, or in a second pass that of the first.
-
-    Args:
-        choose: makes it; not called in a second pass.
-    """
+    """A choice of experts: a new one by `choose`, or in a second pass that of the first."""
     tape = _TAPE.get()
     if tape is None:
         return choose()

@@ -76,9 +76,9 @@ MISTAKES = {
         TWO_DEVICES,
     ),
     "expert_parallel": (
-        "dtlearn.expert_parallel.dispatch",
-        "torch.arange(local, device=self.arriving.device)",
-        "torch.arange(local)",
+        "dtlearn.expert_parallel.routing",
+        "flat.new_zeros(num_experts)",
+        "torch.zeros(num_experts, dtype=torch.int64)",
         ("tests.expert_parallel.runs:on_device",),
         TWO_DEVICES,
     ),
