@@ -10,7 +10,7 @@ times bytes of an element. With T fixed, the first two hardly depend on cp; Ulys
 and the output: with few key-value heads a small ring sends less.
 
 Backward, all-gather and Ulysses send as much again. A ring sends K and V again, and their gradients over cp hops in the
-dtype of sums: in fp32 (3 cp - 2)/(cp-1) of its forward, 4 times with 2 ranks.
+dtype of sums: in fp32 (2 cp - 1)/(cp-1) of its forward, 3 times with 2 ranks.
 
 Sources: 2310.01889, section 3; 2309.14509, section 3.2; 2407.21783, section 3.3.2. A test holds them equal to what
 recorded runs sent.

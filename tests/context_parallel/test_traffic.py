@@ -105,6 +105,8 @@ def test_what_is_sent_as_ranks_are_added():
     # Grouped-query attention with 8 query heads for each key-value head: a ring of 2 sends less than Ulysses.
     ring, ulysses = (sent_bytes(attention_traffic(grouped, 2, method), 2) for method in ("ring", "ulysses"))
     assert ring < ulysses
+    in_fp32 = attention_traffic(same._replace(itemsize=4), 2, "ring")
+    assert sent_bytes(in_fp32[1:], 2) == 3 * sent_bytes(in_fp32[:1], 2)  # (2 cp - 1) / (cp - 1)
     (hop, _, home) = attention_traffic(same, 4, "ring")
     assert (hop.times, home.times) == (3, 4) and home.nbytes == 2 * hop.nbytes  # bf16, and sums in fp32
 
