@@ -29,6 +29,8 @@ TESTED_BY = {
     ),
     "bench/chapters/on_ranks/hybrid_parallel_ways": (
         "bench/chapters/test_hybrid_parallel.py",
+        "what that bench compares",
+    ),
     "bench/chapters/on_ranks/expert_parallel_ways": (
         "bench/chapters/test_expert_parallel.py",
         "what that bench compares",

@@ -608,6 +608,14 @@ def mesh_groups(sizes, wanted):
             mine += [group] if dist.get_rank() in ranks else []
     return mine
 """,
+    "ch14.mesh_batch": """\
+def mesh_batch(model, load, num_rows, groups):
+    dp = groups["dp"]
+    inputs, targets = load(torch.arange(num_rows).chunk(dp.size())[dp.rank()].tolist())
+    total = page_mesh.count_tokens(targets, groups)
+    loss_sum = torch.nn.functional.cross_entropy(model(inputs).flatten(0, 1), targets.flatten(), reduction="sum")
+    return data_parallel.samples.token_mean.scale_for_averaging(loss_sum, total, group=dp)
+""",
     "ch14.mesh_norm": """\
 def mesh_norm(parameters, groups, *, alike, elsewhere, zero, max_norm):
     not_here = elsewhere | (alike if dist.get_rank(groups["tp"]) > 0 else set())

@@ -16,7 +16,7 @@ AXES: Mapping[str, Look] = {
     "cp": Look("#CC79A7", "xxx"),
     "ep": Look("#44AA99", "|||"),
     "pp": Look("#E69F00", "\\\\\\"),
-    "dp": Look("#009E73", ""),
+    "dp": Look("#009E73", "..."),
 }
 # The rows of `PlannedMemory`; three are no category of a real run.
 MEMORY: Mapping[str, Look] = {
@@ -34,8 +34,8 @@ TIME: Mapping[str, Look] = {
     "stage to stage": AXES["pp"],
     "bubble": Look("#d9dce0", ""),
     "data parallel": AXES["dp"],
-    "optimizer": Look("#999933", "..."),
-    "loader": Look("#5f6368", ""),
+    "optimizer": Look("#999933", "+++"),
+    "loader": Look("#5f6368", "ooo"),
 }
 
 
