@@ -1,6 +1,6 @@
 """What the order of the axes costs, measured: bytes from node to node, and seconds of a step, on a link of two levels.
 
-    link = Link(1e-4, 5e6, inside=Link(1e-5, 500e6), ranks_per_node=4)      # 8 ranks, 2 nodes
+    link = Link(1e-4, 5e5, inside=Link(1e-5, 500e6), ranks_per_node=4)      # 8 ranks, 2 nodes
     found = measure_orders(SmallRun(config, MeshLayout(tp=4, dp=2)), [TP_INNER, DP_INNER], link)
     print(orders_table(found))
 
