@@ -200,19 +200,18 @@ orders = against_plan.measure_orders(run, ORDERS, link)
 # %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
 from statistics import median
 
-from dtlearn.viz import order_bars
+from dtlearn.viz import order_bars, order_words
 
 costs = [hp.OrderCost(found.layout, found.recorded) for found in orders]
+seconds = {str(found.layout): median(found.seconds) for found in orders}
 show(
     order_bars(
         costs,
-        {str(found.layout): median(found.seconds) for found in orders},
+        seconds,
         title="What goes from node to node depends on the order of the axes",
         label=f"bytes by the record; seconds of a step on an {link.label}; 8 ranks in 2 nodes",
     ),
-    alt="Three bars of bytes from node to node in a step, all ranks together. With pp outermost "
-    f"{costs[0].total / 1e3:.0f} kB, all of pp; with dp outermost {costs[1].total / 1e3:.0f} kB, all of dp; with tp outermost "
-    f"{costs[2].total / 1e3:.0f} kB, all of tp. The step is longest by far with tp outermost.",
+    alt=order_words(costs, seconds),
 )
 
 # %% jupyter={"source_hidden": true}
@@ -529,13 +528,12 @@ show(plan_bars(found, title="BLOOM on its 384 GPUs, with today's kernels"), alt=
 # !dtlearn plan llama-3-70b 64xH100 512 --top 3
 
 # %% jupyter={"source_hidden": true}
-from dtlearn.viz import layout_front
+from dtlearn.viz import front_words, layout_front
 
 everything = planner.planned_layouts(planner.find_model("llama-3-70b"), planner.parse_cluster("64xH100"), 512)
 show(
     layout_front(everything, title="Memory buys time: the front of all layouts"),
-    alt=f"Each of {len(everything)} layouts of Llama 3 70B on 64 H100 as a point: gigabytes of the fullest rank to the right, "
-    "seconds of a step upwards. A line marks those that no other beats in both. To the right of 79.6 GiB nothing fits.",
+    alt=front_words(everything),
 )
 
 # %% jupyter={"source_hidden": true}
@@ -571,13 +569,13 @@ from dtlearn.viz import fabric_picture, fabric_words, hgx_node, rail_fabric, tor
 for fabric, title in (
     (hgx_node(planner.find_accelerator("H100")), "A node: eight GPUs on one switch, a network card each"),
     (rail_fabric(planner.find_accelerator("H100"), nodes=4, spines=2), "Rails: card i of every node on leaf switch i"),
-    (torus_fabric(planner.find_accelerator("TPUv4"), shape=(4, 4)), "A torus: no switch, four neighbours each"),
+    (torus_fabric(planner.find_accelerator("TPUv3"), shape=(4, 4)), "A torus: no switch, four neighbours each"),
 ):
     show(fabric_picture(fabric, title=title), alt=fabric_words(fabric))
 
 # %% [markdown]
 # On **rails**, ranks with the same place in their nodes reach each other over one leaf switch: those are exactly the ranks
-# along dp and pp when tp fills the node. Only what changes rails goes up to the **spine**. A TPU's **torus** has no switch:
+# along dp and pp when tp fills the node. Only what changes rails goes up to the **spine**. A TPU's **torus** (v3: flat; v4: in three dimensions) has no switch:
 # rings along its rows and columns are its fast groups, so a mesh of axes is laid onto a mesh of wires.
 #
 # Where three published layouts lie on their nodes:
