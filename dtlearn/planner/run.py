@@ -163,7 +163,9 @@ def run_faults(run: TrainingRun) -> list[str]:
             f"counted as one each; take pp of {_divisors(model.layers, 128)} or {_divisors(model.layers + 2, 128)}"
         )
     if axes.ep > 1:
-        faults.append(f"ep {axes.ep}: {model.name} has no experts to divide; take ep 1")
+        faults.append(
+            f"ep {axes.ep}: {model.name} has no experts to divide, and the planner knows dense models only; take ep 1"
+        )
     if run.length % axes.cp:
         faults.append(f"{run.length} tokens do not divide by cp {axes.cp}")
     if run.batch % (axes.dp * run.microbatch):

@@ -571,33 +571,37 @@ slider_panel(
 # *Needs: section 3.* A node today: eight GPUs on a switch of their own (NVSwitch), each with a network card.
 
 # %% jupyter={"source_hidden": true}
-from dtlearn.viz import fabric_picture, fabric_words, hgx_node, rail_fabric, torus_fabric
+from dtlearn.viz import fabric_picture, fabric_words, hgx_node, torus_fabric
 
 for fabric, title in (
     (hgx_node(planner.find_accelerator("H100")), "A node: eight GPUs on one switch, a network card each"),
-    (rail_fabric(planner.find_accelerator("H100"), nodes=4, spines=2), "Rails: card i of every node on leaf switch i"),
     (torus_fabric(planner.find_accelerator("TPUv3"), shape=(4, 4)), "A torus: no switch, four neighbours each"),
 ):
     show(fabric_picture(fabric, title=title), alt=fabric_words(fabric))
 
 # %% [markdown]
+# ![Four nodes of eight GPUs, each with NVLink inside. GPU i of every node is joined by its network card to leaf switch i, in one colour for each of the eight rails; two spine switches join the leaf switches.](../images/ch14_hybrid_parallel/rails.svg)
+#
 # On **rails**, ranks with the same place in their nodes reach each other over one leaf switch: those are exactly the ranks
 # along dp and pp when tp fills the node. Only what changes rails goes up to the **spine**. A TPU's **torus** (v3: flat; v4: in three dimensions) has no switch:
 # rings along its rows and columns are its fast groups, so a mesh of axes is laid onto a mesh of wires.
 #
-# Where three published layouts lie on their nodes:
+# Where published layouts lie on their nodes:
+#
+# ![BLOOM's layout, tp 4 x pp 12 x dp 8 on 48 nodes of 8 GPUs. In a map of the nodes one copy of the model is on nodes 0 to 5, and the data-parallel group of rank 0 on every sixth node. Below, each of the six nodes holds two stages, and the four GPUs of a stage are one tensor-parallel group.](../images/ch14_hybrid_parallel/bloom_nodes.svg)
 
 # %% jupyter={"source_hidden": true}
 from dtlearn.viz import layout_on_nodes, layout_words
 
 for title, published in (
-    ("BLOOM: a stage of one replica is half a node", hp.MeshLayout(tp=4, pp=12, dp=8)),
     ("Llama 3 405B: a stage fills a node", hp.MeshLayout(tp=8, pp=16, dp=128)),
     ("DeepSpeed's example of 32 GPUs", hp.MeshLayout(tp=4, pp=4, dp=2)),
 ):
     show(layout_on_nodes(published, title=title), alt=layout_words(published))
 
 # %% [markdown]
+# The nodes of replica 0 are black, those of rank 0's dp group hatched: every sixth node in BLOOM, every sixteenth in Llama 3.
+#
 # Torch's `init_device_mesh("cuda", (8, 12, 4), mesh_dim_names=("dp", "pp", "tp"))` makes the first of them: the outermost
 # axis comes first there, and the last one has neighbouring ranks. `MeshLayout` is held equal to it by a test.
 #
