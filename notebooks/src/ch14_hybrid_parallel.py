@@ -800,20 +800,6 @@ print(wide, "| rank 5:", wide.coordinates(5), "| sees the rows of replica", wide
 #
 # ## Glossary
 #
-# | English | 中文 | meaning |
-# |---|---|---|
-# | hybrid (3D) parallelism | 混合并行（3D 并行） | several strategies in one run |
-# | mesh, device mesh | 设备网格 | ranks as points of a grid |
-# | axis | 轴（网格维度） | a direction of the mesh: one strategy |
-# | coordinate | 坐标 | a rank's place on an axis |
-# | stride | 步长 | how much a rank's number grows along an axis |
-# | replica | 副本 | one whole copy of the model, over tp and pp |
-# | layout | 并行布局 | sizes and order of the axes |
-# | planner | 规划器 | arithmetic that predicts memory and time of a layout |
-# | MFU, HFU | 模型/硬件算力利用率 | share of the peak, without and with recomputation |
-# | goodput | 有效吞吐 | the share of time that trains |
-# | strong scaling | 强扩展 | more GPUs, the same batch |
-# | rail, leaf, spine | 轨道、叶交换机、脊交换机 | a network that joins equal places of nodes first |
-# | torus | 环面网络 | a grid whose rows and columns are rings |
+# {glossary}
 #
 # Next: chapter 15 runs one model under each library.
