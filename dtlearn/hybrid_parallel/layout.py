@@ -30,10 +30,10 @@ KINDS_OF_GROUPS = {  # along which axes; in this order they are made
     "tp": ("tp",),
     "pp": ("pp",),
     "dp": ("dp", "ep", "cp"),  # replicas: the same parameters, other tokens
-    "cp": ("cp",),
-    "ep": ("ep",),
     "expert_dp": ("dp", "cp"),  # replicas of experts
     "tokens": ("dp", "ep", "cp", "tp"),  # all that have tokens of their own, under sequence parallelism
+    "cp": ("cp",),
+    "ep": ("ep",),
 }
 
 

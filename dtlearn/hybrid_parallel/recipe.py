@@ -263,7 +263,7 @@ def _require_known(
         )
     if layout.ep > 1 and zero in (2, 3):
         raise ValueError(
-            f"zero={zero} with ep={layout.ep}: ZeRO 2 and 3 reduce a stage in backward, over one group of replicas, and "
+            f"zero={zero} with ep={layout.ep}: ZeRO 2 and 3 reduce a stage in backward, over one group of replicas; "
             f"experts have {layout.dp * layout.cp} of them, all else {layout.dp * layout.cp * layout.ep}. "
             "Take zero=1 or ep=1"
         )

@@ -131,12 +131,11 @@ def step_bytes(
     averaged += (2 * COUNTERS + (norm if zero else 0)) * _all_reduced(len(replicas))
     sent = {"tp": tensor, "pp": pipeline, "dp": averaged}
     if layout.cp > 1:
-        each = {"tp": layout.tp, "cp": layout.cp, "method": context_method, "element_bytes": element_bytes}
+        ranks = {"tp": layout.tp, "cp": layout.cp}
+        each = context_bytes(config, rows, length, **ranks, method=context_method, element_bytes=element_bytes)
         sent["cp"] = 0.0
-        # All-gathers among ranks that are all replicas of dp: 1 cannot be told from dp's.
-        sent["dp" if context_method == "all-gather" and layout.dp == 1 else "cp"] += passes * context_bytes(
-            config, rows, length, **each
-        )
+        # All-gathers among ranks that are all replicas (of experts) cannot be told from dp's.
+        sent["dp" if context_method == "all-gather" and layout.dp == 1 else "cp"] += passes * each
     if isinstance(config, ExpertGPTConfig):
         counted = len(replicas) * (layout.tp if sp else 1)
         sent["dp" if len(replicas) > 1 else "tp"] += (
@@ -192,7 +191,7 @@ def _factor(event: Event, size: int) -> float:
     if event.sends:
         return 1
     if event.op.startswith("all_to_all"):
-        going = event.detail.get("splits", [[1] * size])[0]  # elements to each rank
+        going: list[int] = event.detail.get("splits", [[1] * size])[0]  # elements to each rank
         return 1 - going[event.group.split(",").index(str(event.rank))] / sum(going)
     factors = {"all_reduce": 2 * (size - 1) / size, "all_gather": size - 1, "reduce_scatter": (size - 1) / size}
     return next(factor for name, factor in factors.items() if event.op.startswith(name))

@@ -1,4 +1,4 @@
-"""cp beside one process: losses, norms and parameters, alone and with every other axis; and each sum that can be wrong."""
+"""cp beside one process: losses, norms, parameters, alone and with every other axis; and each sum that can be wrong."""
 
 from unittest import mock
 
@@ -58,12 +58,9 @@ def test_on_every_device(expected, other_device):
 
 
 def over_dp_only(model):
-    """Groups of dp without cp: those of the axis alone."""
-    for ranks in model.layout.groups("dp"):
-        group = dist.new_group(list(ranks))
-        if model.groups.rank in ranks:
-            return group
-    raise AssertionError
+    """This rank's group along dp without cp; all ranks make all."""
+    made = {ranks: dist.new_group(list(ranks)) for ranks in model.layout.groups("dp")}
+    return made[model.layout.group(model.groups.rank, "dp")]
 
 
 def counted_over_dp(model):
@@ -128,7 +125,9 @@ def with_dropout():
 
 def test_what_cp_cannot_do_is_refused():
     said = run_ranks(refusals, 2, device="cpu")[0]
-    assert "tp=1 times cp=2, of 2 chunks on each cp rank needs a multiple of 4, and there are 6 tokens" in said["length"]
+    assert (
+        "tp=1 times cp=2, of 2 chunks on each cp rank needs a multiple of 4, and there are 6 tokens" in said["length"]
+    )
     assert "the sequence has 16 tokens on 2 ranks, but context_length is 8" in said["context"]
     assert "method is 'ring', 'all-gather', 'ulysses'; got 'by hand'" in said["heads"]
     assert "dropout=0.1: a ring would have to draw" in said["dropout"]
