@@ -2,9 +2,9 @@
 
 For any process: `layout`, ranks and coordinates; `fit`, what a layout needs of model and batch; `rank_order`, what the
 order of the axes costs; `traffic`, bytes by axis. On the ranks: `page_mesh`, the idea on a page; `groups`, the process
-groups; `stages`, this rank's part of the model; `replicas`, what is averaged or divided along dp; `recipe`, which puts
-the chapters' packages together; `checkpoints`, which do not know the mesh. And `training`, which starts ranks; `naive`,
-mixes that go wrong. `against_plan/`: the planner beside real runs.
+groups; `stages`, this rank's part of the model, and `more_axes/`, cp and ep in it; `replicas`, what is averaged or
+divided along dp; `recipe`, which puts the chapters' packages together; `checkpoints`, which do not know the mesh. And
+`training`, which starts ranks; `naive`, mixes that go wrong. `against_plan/`: the planner beside real runs.
 """
 
 from .checkpoints import MeshState, load_mesh_states, mesh_state, whole_parameters

@@ -179,14 +179,14 @@ class HybridGPT:
         Raises:
             ValueError: the batch does not fit the layout.
         """
-        tokens, targets = self.own_tokens(tokens), self.own_tokens(targets)  # (B/dp, T/cp), (B/dp, T/cp)
-        self._tokens = count_tokens(targets.ne(IGNORED).sum(), group=self.groups.dp)  # of all replicas
+        tokens, targets = self.own_tokens(tokens), self.own_tokens(targets)  # (B/dp, T/cp), twice
+        self._tokens = count_tokens(targets.ne(IGNORED).sum(), group=self.groups.dp)  # of all
         for part in self.parts:
             part.optimizer.zero_grad()
         result = self.runner.step(tokens, targets)  # forward and backward of all micro-batches
         for part in self.parts:
-            part.reduce_gradients()  # over tp what is partial, over dp; experts over their own replicas
-        norm = self.clip()  # over tp and pp, and dp if it has pieces
+            part.reduce_gradients()  # over tp what is partial; over dp, and experts over theirs
+        norm = self.clip()  # over tp and pp, and dp if it has pieces, else ep
         for part in self.parts:
             part.optimizer.step()  # and, in ZeRO 1 and 2, a gather over dp
         return HybridStep(self.reported(result.loss), norm.item(), int(self._tokens))

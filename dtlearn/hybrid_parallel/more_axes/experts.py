@@ -135,11 +135,11 @@ def mesh_shapes(config: GPTConfig) -> dict[str, torch.Size]:
     shapes = whole_shapes(config)
     if not isinstance(config, ExpertGPTConfig):
         return shapes
-    return {name: shape for name, shape in shapes.items() if ".feed_forward." not in name} | {
-        f"blocks.{number}.feed_forward.{name}": shape
-        for number in range(config.num_layers)
-        for name, shape in mixture_shapes(config).items()
-    }
+    own, found = mixture_shapes(config), dict[str, torch.Size]()
+    for name, shape in shapes.items():  # in the order of the model's parameters: that of flat buffers
+        block, is_dense, _ = name.partition(".feed_forward.")
+        found |= {f"{block}.feed_forward.{leaf}": own[leaf] for leaf in own} if is_dense else {name: shape}
+    return found
 
 
 def mixture_shapes(config: ExpertGPTConfig, ep: int = 1) -> dict[str, torch.Size]:
