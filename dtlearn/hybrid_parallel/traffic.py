@@ -137,19 +137,17 @@ def step_bytes(
         # All-gathers among ranks that are all replicas (of experts) cannot be told from dp's.
         sent["dp" if context_method == "all-gather" and layout.dp == 1 else "cp"] += passes * each
     if isinstance(config, ExpertGPTConfig):
-        counted = len(replicas) * (layout.tp if sp else 1)
-        sent["dp" if len(replicas) > 1 else "tp"] += (
-            passes * COUNT_BYTES * (config.num_experts + 1) * _all_reduced(counted)
-        )
-    if layout.ep > 1 and isinstance(config, ExpertGPTConfig):
-        if loads is None:
-            own_tokens = rows * own_length // (layout.tp if sp else 1)
-            sent["ep"] = passes * expert_bytes(config, own_tokens, layout.ep, element_bytes=element_bytes)
-        else:
-            sent["ep"] = sum(
-                routed_bytes(of_pass, place.ep, config.hidden_size, element_bytes=element_bytes) for of_pass in loads
-            )
-        if zero == 0:
+        tokens = rows * own_length // (layout.tp if sp else 1)
+        of_pass = expert_bytes(config, tokens, layout.ep, element_bytes=element_bytes)
+        of_passes = [
+            routed_bytes(of_ranks, place.ep, config.hidden_size, element_bytes=element_bytes)
+            for of_ranks in loads or ()
+        ]
+        counts = COUNT_BYTES * (config.num_experts + 1) * _all_reduced(len(replicas) * (layout.tp if sp else 1))
+        sent["dp" if len(replicas) > 1 else "tp"] += passes * counts  # who chose whom, of all that have other tokens
+        if layout.ep > 1:
+            sent["ep"] = passes * of_pass if loads is None else float(sum(of_passes))
+        if layout.ep > 1 and zero == 0:
             sent["ep" if len(replicas) > layout.ep else "dp"] += norm * _all_reduced(layout.ep)
     return sent
 
