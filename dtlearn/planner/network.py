@@ -1,7 +1,8 @@
 """Seconds of collectives on two levels of links: inside a node, and from node to node.
 
-The groups are laid out from the fastest link outwards: tp, cp, pp, dp. So a tp group is inside a node if tp divides it,
-and of a dp group min(node / (tp*cp), dp) ranks share a node when pp does not lie between; they share its cards too.
+The groups are laid out from the fastest link outwards: tp, cp, then dp and pp (`TrainingRun.outermost`). So a tp group is
+inside a node if tp divides it, and with pp outermost min(node / (tp*cp), dp) ranks of a dp group share a node, and its
+cards too.
 
 A ring sends (n-1)/n of the bytes for an all-gather or a reduce-scatter, twice that for an all-reduce (Patarasuk and
 Yuan, 2009), and passes n-1 messages (2(n-1)). NCCL's rings cross a node's border on all cards at once, so a group with
@@ -118,14 +119,14 @@ def cp_in_node(run: TrainingRun) -> int:
 
 
 def dp_in_node(run: TrainingRun) -> int:
-    """Ranks of a data-parallel group in one node; dp is the outermost axis."""
-    inside = run.axes.tp * run.axes.cp * run.axes.pp
+    """Ranks of a data-parallel group in one node."""
+    inside = run.axes.tp * run.axes.cp * (run.axes.pp if run.outermost == "dp" else 1)
     return max(1, min(run.axes.dp, run.cluster.node // min(inside, run.cluster.node)))
 
 
 def pp_seconds(run: TrainingRun, size: float) -> float:
     """To send `size` bytes to the next stage, over the link that is there."""
-    inside = run.axes.tp * run.axes.cp
+    inside = run.axes.tp * run.axes.cp * (run.axes.dp if run.outermost == "pp" else 1)
     near = inside * run.axes.pp <= run.cluster.node
     chip, software = run.cluster.chip, run.software
     if near:

@@ -33,10 +33,12 @@ def test_a_ring_sends_what_it_is_known_to_send():
     "axes",
     [Axes(8, 8, 1), Axes(4, 2, 8), Axes(2, 1, 32), Axes(1, 1, 64), Axes(2, 2, 8, 2), Axes(16, 4, 1), Axes(1, 64)],
 )
-def test_groups_lie_on_nodes_as_the_layout_has_them(gpt3, axes):
+@pytest.mark.parametrize("outermost", ["pp", "dp"])
+def test_groups_lie_on_nodes_as_the_layout_has_them(gpt3, axes, outermost):
     """`hybrid_parallel`'s layout numbers the ranks; nodes are eight neighbouring numbers."""
-    run = replace(gpt3, axes=axes)
-    mesh = MeshLayout(axes.tp, axes.pp, axes.dp, axes.cp)
+    run = replace(gpt3, axes=axes, outermost=outermost)
+    order = ("tp", "cp", "ep", *(("dp", "pp") if outermost == "pp" else ("pp", "dp")))
+    mesh = MeshLayout(axes.tp, axes.pp, axes.dp, axes.cp, order=order)
 
     def in_node(axis):
         return sum(rank < 8 for rank in mesh.group(0, axis))
@@ -62,7 +64,9 @@ def test_leaving_the_node_is_the_cliff(gpt3):
     near = collective_seconds(gpt3, "all-reduce", 1e9, 8, 8)
     assert collective_seconds(gpt3, "all-reduce", 1e9, 16, 8) > near
     assert collective_seconds(gpt3, "all-reduce", 1e9, 8, 1) > 8 * near
-    assert pp_seconds(replace(gpt3, axes=Axes(1, 8, 8)), 1e9) < pp_seconds(gpt3, 1e9)
+    far = pp_seconds(replace(gpt3, axes=Axes(1, 8, 8)), 1e9)  # replicas lie between the stages
+    assert pp_seconds(replace(gpt3, axes=Axes(1, 8, 8), outermost="dp"), 1e9) < far
+    assert pp_seconds(replace(gpt3, axes=Axes(1, 8, 1)), 1e9) < far
 
 
 @pytest.mark.parametrize(

@@ -40,8 +40,8 @@ def test_large_microbatches_are_met_within_5_percent():
             assert plan.seconds == pytest.approx(plan.timed.seconds, rel=0.05), plan.timed.name
 
 
-def test_the_layout_that_they_chose_is_among_the_three_fastest():
-    fast = sorted((plan for plan in PLANS if plan.fits), key=lambda plan: plan.seconds)
+def test_the_layout_that_they_chose_is_among_the_three_fastest_that_ran():
+    fast = sorted((plan for plan in PLANS if plan.timed.seconds), key=lambda plan: plan.seconds)
     chosen = next(plan for plan in PLANS if plan.timed[:4] == (4, 12, 8, 2))
     assert chosen.timed.seconds == min(timed.seconds for timed in TIMED if timed.seconds)
     assert fast.index(chosen) < 3
@@ -53,7 +53,7 @@ def test_what_ran_fits():
 
 
 def test_the_final_model():
-    assert plan_of_layout(FINAL, SOFTWARE, final=True).seconds == pytest.approx(FINAL.seconds, rel=0.08)
+    assert plan_of_layout(FINAL, SOFTWARE, final=True).seconds == pytest.approx(FINAL.seconds, rel=0.05)
 
 
 def test_out_of_reach():
