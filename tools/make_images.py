@@ -312,8 +312,9 @@ def _run_block(sequence_parallel: bool) -> list[ModuleRun]:
 
 # Name -> what draws it, and what it shows in words.
 def bloom_on_its_nodes() -> Figure:
-    title = "BLOOM on its 384 GPUs: one copy of the model is on 6 of 48 nodes"
-    return layout_on_nodes(MeshLayout(tp=4, pp=12, dp=8), title=title)
+    title = "BLOOM on its 384 GPUs: a node has one stage of two copies"
+    order = ("tp", "cp", "ep", "dp", "pp")  # DeepSpeed's PipeModelDataParallelTopology
+    return layout_on_nodes(MeshLayout(tp=4, dp=8, pp=12, order=order), title=title)
 
 
 def rails() -> Figure:

@@ -1,7 +1,8 @@
 """Accelerators and clusters as data: peaks, what kernels reach of them, memory, links. Every number can be replaced.
 
 Sources. Peaks (dense), memory and its bandwidth, links: NVIDIA's data sheets of V100, A100, H100, H200 and B200; PaLM,
-2204.02311, appendix B (TPU v4); Patterson et al., 2104.10350, table 4 (TPU v3). The matmul ceilings of A100, H100 and
+2204.02311, appendix B (TPU v4); Patterson et al., 2104.10350, table 4 (TPU v3); its links: four of 70 GB/s, 2304.01433,
+table 4, halved for one direction as PaLM's 270 of v4. The matmul ceilings of A100, H100 and
 B200 are measured: Bekman, "Machine Learning Engineering", compute/accelerator; V100: 83 of 112 TFLOP/s, Markidis et
 al., 1803.04014. Those of the other chips are assumed. Fused attention: 2307.08691, section 4 (A100), and 2407.08608,
 abstract (35 % on Hopper).
@@ -62,7 +63,7 @@ ACCELERATORS = {
         # AMD's data sheets; an MI250X is two chips, each of which a framework sees as one.
         Accelerator("MI250X", 191.5e12, 0.75, 0.3, 64 * GIB, 1.6e12, 100e9, 12.5e9),
         Accelerator("MI300X", 1307e12, 0.6, 0.3, 192 * GB, 5.3e12, 448e9, 50e9, 2614e12),
-        Accelerator("TPUv3", 123e12, 0.85, 0.4, 32 * GIB, 0.9e12, 70e9, 70e9),
+        Accelerator("TPUv3", 123e12, 0.85, 0.4, 32 * GIB, 0.9e12, 140e9, 140e9),
         Accelerator("TPUv4", 275e12, 0.85, 0.4, 32 * GIB, 1.2e12, 135e9, 135e9),
     )
 }

@@ -60,13 +60,23 @@ def test_one_gpu_has_the_state_that_the_memory_chapter_says():
 
 
 @pytest.mark.parametrize("name", ["gpipe", "1f1b", "interleaved", "zb_h1", "zbv"])
-@pytest.mark.parametrize(("p", "m"), [(4, 8), (4, 4), (2, 8)])
+@pytest.mark.parametrize(("p", "m"), [(4, 8), (4, 4), (2, 8), (4, 2)])
 def test_live_microbatches_are_those_of_the_schedule(gpt3, name, p, m):
     chunks = 2 if name in ("interleaved", "zbv") else 1
     timeline = simulate(make_schedule(name, p, m, chunks if chunks > 1 else None))
     axes = Axes(1, p, 1, virtual_stages=chunks if name == "interleaved" else 1)
     run = replace(gpt3, axes=axes, batch=m, schedule=name)
     assert live_microbatches(run) == pytest.approx(max(timeline.peak_live) / chunks)
+
+
+def test_zero_divides_over_dp_and_cp(gpt3):
+    """All ranks that hold a copy of a parameter share its state: also those that have other tokens of the same rows."""
+    layouts = (Axes(8, 2, 4, 1), Axes(8, 2, 2, 2), Axes(8, 2, 1, 4))
+    states = [planned_memory(replace(gpt3, axes=axes)).rows["optimizer state"] for axes in layouts]
+    assert states[0] == states[1] == states[2]
+    assert states[0] == pytest.approx(
+        planned_memory(replace(gpt3, axes=Axes(8, 2, 1))).rows["optimizer state"] / 4, rel=0.01
+    )
 
 
 def test_what_saves_memory_saves_memory(gpt3):
