@@ -1,8 +1,8 @@
 """Seconds of collectives on two levels of links: inside a node, and from node to node.
 
-The groups are laid out from the fastest link outwards: tp, cp, then dp and pp (`TrainingRun.outermost`). So a tp group is
-inside a node if tp divides it, and with pp outermost min(node / (tp*cp), dp) ranks of a dp group share a node, and its
-cards too.
+The groups are laid out from the fastest link outwards: tp, cp, then dp and pp (`TrainingRun.outermost`). So a tp group
+is inside a node if tp divides it, and with pp outermost min(node / (tp*cp), dp) ranks of a dp group share a node, and
+its cards too.
 
 A ring sends (n-1)/n of the bytes for an all-gather or a reduce-scatter, twice that for an all-reduce (Patarasuk and
 Yuan, 2009), and passes n-1 messages (2(n-1)). NCCL's rings cross a node's border on all cards at once, so a group with

@@ -83,8 +83,8 @@ class TrainingRun:
         gather_again: with sequence parallelism, inputs of products are kept as s/tp tokens and gathered again in
             backward, as in Megatron-LM; False: they are kept whole.
         element_bytes: of activations, and of weights as they are gathered and computed with: 2, or 4 for fp32.
-        outermost: "pp" or "dp": which of the two lies outside of the other. Megatron-LM, DeepSpeed and torchtitan number
-            ranks with pp outermost; Llama 3 had dp there (2407.21783, section 3.3.2).
+        outermost: "pp" or "dp": which of the two lies outside of the other. Megatron-LM, DeepSpeed and torchtitan have
+            pp outermost; Llama 3 had dp there (2407.21783, section 3.3.2).
     """
 
     model: ModelSizes

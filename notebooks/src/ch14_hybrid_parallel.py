@@ -10,7 +10,7 @@
 # |---|---|---|
 # | 1. Why not one axis? | BLOOM on 384 GPUs, three ways | 6 |
 # | 2. Which rank is where? | a mesh, drawn; its groups | 5, and exercises 1 and 2: 22 |
-# | 3. Does the order of the axes matter? | the same step, six times | 6 |
+# | 3. Does the order of the axes matter? | the same step in three orders | 6 |
 # | 4. Who sums what? | a norm that is wrong in silence | 5, and exercise 3: 14 |
 # | 5. The whole on a page | the page, and the same losses on eight ranks | 7 |
 # | 6. What does a layout cost? | the layouts that BLOOM's team timed, predicted | 7 |
@@ -48,7 +48,7 @@ world
 
 # %%
 alone = dtlearn.predict.choice(
-    "Of these, one does not fit into 80 GB on each GPU. Which?",
+    "Which of these, if any, does not fit into 80 GB on each GPU?",
     {
         "A": "tensor parallelism inside each node (tp 8), and 48 replicas with ZeRO 1",
         "B": "a pipeline of 70 stages, one layer each, and 5 replicas with ZeRO 1",
@@ -87,7 +87,7 @@ ways = [
     row_of("A. tp 8 x dp 48, ZeRO 1", bloom_on(8, 1, 48, 2064)),
     row_of("B. pp 70 x dp 5 (350 GPUs), ZeRO 1", bloom_on(1, 70, 5, 2050)),
     row_of("C. dp 384, ZeRO 3, five sequences at once", bloom_on(1, 1, 384, 1920, 5, zero=3)),
-    row_of("what they did: tp 4 x pp 12 x dp 8, ZeRO 1", bloom_on(4, 12, 8, 2048, 2)),
+    row_of("a mix of tp, pp and dp, ZeRO 1: what they did", bloom_on(4, 12, 8, 2048, 2)),
 ]
 rank_table(ways, caption="BLOOM 176B on 384 GPUs; 80 GiB are 86 GB")
 
@@ -95,10 +95,10 @@ rank_table(ways, caption="BLOOM 176B on 384 GPUs; 80 GiB are 86 GB")
 alone.reveal(gigabytes=ways[0]["GB on the fullest rank, of 86"])
 
 # %% [markdown]
-# A was tried, with a model of that size: out of memory, says their log. B leaves 34 GPUs idle, and its stages can be no more than
-# layers. C works, and is not much slower. So why not ZeRO 3 alone?
+# A was tried, with a model of that size: out of memory, says their log. B leaves 34 GPUs idle, and can take no more of them: its stages are
+# layers already. C works, and is not much slower than what they did. So why not ZeRO 3 alone?
 #
-# Because it is used up. Each of the 384 replicas has five sequences, and gathers the whole model twice for them. Now take more GPUs, with the
+# Because it is used up. Each of the 384 replicas has five sequences, and for them it gathers the whole model twice and reduces all of its gradients. Now take more GPUs, with the
 # same batch, as the paper of 3D parallelism did (Narayanan et al. 2021, arXiv 2104.04473, table 2: 175 billion parameters, A100,
 # TFLOP/s of each GPU):
 
@@ -152,7 +152,7 @@ rank_table(rows, caption="The same batch on more GPUs; 3D: tp, pp and dp")
 
 # %%
 layout = hp.MeshLayout(tp=2, pp=2, dp=2)
-print(layout.coordinates(6))
+print(layout.coordinates(2))  # cp and ep are two axes more, of one rank here (Further)
 
 # %% jupyter={"source_hidden": true}
 from dtlearn.viz import mesh_cube, mesh_words
@@ -354,8 +354,7 @@ for name, mesh in meshes.items():
 #
 # On 25 February 2022 BLOOM's engineers timed layouts, one after the other, on the 48 nodes: a model of 181 billion
 # parameters, a batch of 2,048 (their
-# [log](https://github.com/bigscience-workshop/bigscience/blob/master/train/tr11-176B-ml/chronicles-prequel.md)). Until that day they had taken
-# tp 8 for granted. Which would you have tried?
+# [log](https://github.com/bigscience-workshop/bigscience/blob/master/train/tr11-176B-ml/chronicles-prequel.md)). Which would you have tried?
 
 # %%
 best = dtlearn.predict.choice(
@@ -546,7 +545,7 @@ found = planner.search_layouts(planner.find_model("bloom"), cluster, 2048)
 show(plan_bars(found, title="BLOOM on its 384 GPUs, with today's kernels"), alt=plan_words(found))
 
 # %% [markdown]
-# Read the first bar from the left: parameters in 16 bits, gradients in 32, then Adam's state divided over dp, then the
+# Read the first bar from the left: parameters in 16 bits, Adam's state divided over dp, gradients in 32 bits, then the
 # activations of all micro-batches that are alive. The first stage has most of those: with 1F1B as many as there are stages
 # (chapter 10).
 #
@@ -712,7 +711,7 @@ def problem(name, run):
     return {
         "": name,
         "GPUs": run.cluster.size,
-        "seconds": f"{seconds.total:.0f}" + ("" if memory.fits else " (does not fit)"),
+        "seconds": f"{seconds.total:.0f}" if memory.fits else "- (does not fit)",
         "bubble, %": f"{100 * seconds.rows['bubble'] / seconds.total:.0f}",
         "waiting for messages, %": f"{100 * waits / seconds.total:.0f}",
         "GB": f"{memory.total / 1e9:.0f}",
@@ -735,10 +734,13 @@ rank_table(
         problem("sequences of 8,192, a quarter of the batch", replace(base, length=8192, batch=512)),
         problem("without recomputation", replace(base, recompute="none")),
     ],
-    caption="Three problems as numbers",
+    caption="BLOOM's step, with one thing changed",
 )
 
 # %% [markdown]
+# *Communication*: with more replicas or a slower network a growing share of the step is waiting. *Memory*: longer sequences, or keeping what is
+# recomputed now, do not fit. The *batch* is behind both: at a fixed one every row with more GPUs has a lower MFU.
+#
 # *Load balance* is missing there, because the planner assumes equal stages. BLOOM's 250,880 words make the embedding as large as a block and a half, so
 # their first and last stage have five blocks and the embedding, the ten others six: 2 + 70 = 72 = 12 x 6. With six blocks
 # on ten stages, and five and the embedding on two, nobody waits for long; with 70 / 12, cut evenly by blocks, each

@@ -62,6 +62,8 @@ def test_one_gpu_has_the_state_that_the_memory_chapter_says():
 @pytest.mark.parametrize("name", ["gpipe", "1f1b", "interleaved", "zb_h1", "zbv"])
 @pytest.mark.parametrize(("p", "m"), [(4, 8), (4, 4), (2, 8), (4, 2)])
 def test_live_microbatches_are_those_of_the_schedule(gpt3, name, p, m):
+    if name == "interleaved" and m % p:
+        pytest.skip("its micro-batches go in groups of p")
     chunks = 2 if name in ("interleaved", "zbv") else 1
     timeline = simulate(make_schedule(name, p, m, chunks if chunks > 1 else None))
     axes = Axes(1, p, 1, virtual_stages=chunks if name == "interleaved" else 1)
@@ -74,9 +76,8 @@ def test_zero_divides_over_dp_and_cp(gpt3):
     layouts = (Axes(8, 2, 4, 1), Axes(8, 2, 2, 2), Axes(8, 2, 1, 4))
     states = [planned_memory(replace(gpt3, axes=axes)).rows["optimizer state"] for axes in layouts]
     assert states[0] == states[1] == states[2]
-    assert states[0] == pytest.approx(
-        planned_memory(replace(gpt3, axes=Axes(8, 2, 1))).rows["optimizer state"] / 4, rel=0.01
-    )
+    undivided = planned_memory(replace(gpt3, axes=Axes(8, 2, 1))).rows["optimizer state"]
+    assert states[0] == pytest.approx(undivided / 4, rel=0.01)
 
 
 def test_what_saves_memory_saves_memory(gpt3):

@@ -40,7 +40,7 @@ def test_all_layouts_hold_those_of_the_search_and_those_that_do_not_fit(bloom):
     fitting = [plan for plan in plans if plan.memory.fits]
     assert {plan.run for plan in bloom} < {plan.run for plan in fitting} and len(fitting) < len(plans)
     assert min(plan.step.total for plan in fitting) == bloom[0].step.total
-    with pytest.raises(ValueError, match="is no multiple|takes a batch"):
+    with pytest.raises(ValueError, match=r"is no multiple|takes a batch"):
         planned_layouts(find_model("bloom"), parse_cluster("384xA100-80GB"), 1)
 
 
