@@ -327,7 +327,7 @@ dtlearn.show_source(page_mesh)
 # embeddings, ranks that differ in dropout, and checkpoints. Its step has the page's order:
 
 # %%
-dtlearn.show_source(hp.HybridGPT.step)
+dtlearn.show_source(hp.HybridGPT.step, docstring=False)
 
 # %% [markdown]
 # The claim of this chapter: under every layout losses and norms are those of one process, but for rounding. `train`
