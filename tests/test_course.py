@@ -161,7 +161,7 @@ def orphans(root: Path, slugs: set[str]) -> list[str]:
     found = []
     for folder in ("notebooks", "notebooks/src", "notebooks/answers", "exercises", "solutions", "images"):
         for path in sorted((root / folder).glob("*")):
-            is_hidden = path.name.startswith((".", "__")) or path.name == "ruff.toml"
+            is_hidden = path.name.startswith((".", "__")) or path.name in ("ruff.toml", "glossary.toml")
             name = path.relative_to(root).as_posix()
             allowed = names if folder == "notebooks/answers" else slugs
             if not is_hidden and name not in ("notebooks/src", "notebooks/answers") and path.stem not in allowed:

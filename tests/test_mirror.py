@@ -19,8 +19,20 @@ TESTED_BY = {
         "bench/chapters/test_gradient_compression.py",
         "what that bench compares",
     ),
+    "bench/chapters/on_ranks/context_parallel_ways": (
+        "bench/chapters/test_context_parallel.py",
+        "what that bench compares",
+    ),
     "bench/chapters/on_ranks/communication_scheduling_ways": (
         "bench/chapters/test_communication_scheduling.py",
+        "what that bench compares",
+    ),
+    "bench/chapters/on_ranks/hybrid_parallel_ways": (
+        "bench/chapters/test_hybrid_parallel.py",
+        "what that bench compares",
+    ),
+    "bench/chapters/on_ranks/expert_parallel_ways": (
+        "bench/chapters/test_expert_parallel.py",
         "what that bench compares",
     ),
     "bench/chapters/on_ranks/parameter_server_ways": (

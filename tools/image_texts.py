@@ -88,4 +88,18 @@ IN_WORDS = {
         "and backward before both column-parallel ones. With sequence parallelism each of the four is a "
         "reduce-scatter and an all-gather, which send as many bytes."
     ),
+    "ch14_hybrid_parallel/bloom_nodes": (
+        "BLOOM's layout, tp 4 x dp 8 x pp 12 with pp outermost, on 48 nodes of 8 GPUs, from the mesh's arithmetic. In a "
+        "map of the nodes one copy of the model is on every fourth node, and the data-parallel group of rank 0 on nodes "
+        "0 to 3. Below, each node of the copy has one stage of it on four GPUs, which are one tensor-parallel group."
+    ),
+    "ch14_hybrid_parallel/layout_front": (
+        "Planned layouts of BLOOM on 384 A100 as points: time of a step against memory, both logarithmic. A dashed "
+        "line is the memory of a chip; layouts above it are open marks. A line of stairs joins the layouts that no "
+        "other one beats, from the fastest to the smallest."
+    ),
+    "ch14_hybrid_parallel/rails": (
+        "Four nodes of eight GPUs, each with NVLink inside. GPU i of every node is joined by its network card to leaf "
+        "switch i, in one colour for each of the eight rails; two spine switches join the leaf switches."
+    ),
 }

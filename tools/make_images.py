@@ -29,6 +29,7 @@ from dtlearn.communication_scheduling import (
 from dtlearn.data_parallel.measure import Workload, fastest, record_on_rank
 from dtlearn.data_parallel.samples.sampler import EvaluationSampler, shard_indices
 from dtlearn.gradient_compression.comparing import compare
+from dtlearn.hybrid_parallel.layout import MeshLayout
 from dtlearn.memory import record_on_ranks
 from dtlearn.mixed_precision import BF16, FP16
 from dtlearn.mixed_precision.measure.gradients import gpt_gradients, log2_histogram
@@ -47,6 +48,7 @@ from dtlearn.parameter_server import (
     train_request_response,
 )
 from dtlearn.pipeline_parallel import make_schedule
+from dtlearn.planner import find_accelerator, find_model, parse_cluster, planned_layouts
 from dtlearn.runtime.errors import RanksDisagree
 from dtlearn.runtime.link.link import Link
 from dtlearn.runtime.rendezvous import record_rendezvous
@@ -61,10 +63,14 @@ from dtlearn.viz import (
     communication_lanes,
     draw_layer,
     draw_schedule,
+    fabric_picture,
     gradient_histograms,
+    layout_front,
+    layout_on_nodes,
     link_bytes,
     loss_over_cost,
     module_runs,
+    rail_fabric,
     rendezvous,
     sample_grid,
     save_svg,
@@ -305,6 +311,21 @@ def _run_block(sequence_parallel: bool) -> list[ModuleRun]:
 
 
 # Name -> what draws it, and what it shows in words.
+def bloom_on_its_nodes() -> Figure:
+    title = "BLOOM on its 384 GPUs: a node has one stage of two copies"
+    order = ("tp", "cp", "ep", "dp", "pp")  # DeepSpeed's PipeModelDataParallelTopology
+    return layout_on_nodes(MeshLayout(tp=4, dp=8, pp=12, order=order), title=title)
+
+
+def rails() -> Figure:
+    title = "The i-th GPU of every node is on one leaf switch: a rail"
+    return fabric_picture(rail_fabric(find_accelerator("H100")), title=title)
+
+
+def layouts_of_bloom() -> Figure:
+    return layout_front(planned_layouts(find_model("BLOOM 176B"), parse_cluster("384xA100-80GB"), 2048))
+
+
 _DRAWN_BY: dict[str, Callable[[], Figure]] = {
     "ch01_ranks/training_steps": training_steps,
     "ch01_ranks/rendezvous": finding_each_other,
@@ -333,6 +354,9 @@ _DRAWN_BY: dict[str, Callable[[], Figure]] = {
     "ch10_pipeline_parallel/schedules": two_schedules,
     "ch11_pipeline_schedules/smaller_bubbles": smaller_bubbles,
     "ch12_tensor_parallel/block": divided_block,
+    "ch14_hybrid_parallel/bloom_nodes": bloom_on_its_nodes,
+    "ch14_hybrid_parallel/layout_front": layouts_of_bloom,
+    "ch14_hybrid_parallel/rails": rails,
 }
 IMAGES = {name: (draw, IN_WORDS[name]) for name, draw in _DRAWN_BY.items()}
 

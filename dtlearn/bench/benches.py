@@ -20,5 +20,8 @@ NAMES = (
     "chapters.pipeline",
     "chapters.tensor_parallel",
     "chapters.production",
+    "chapters.hybrid_parallel",
+    "chapters.context_parallel",
+    "chapters.expert_parallel",
 )
 BENCHES: dict[str, Bench] = {n.partition(".")[2]: import_module(f".{n}", __package__).BENCH for n in NAMES}

@@ -137,6 +137,8 @@ class Check:
         cases: `{name: params}`, in the order of difficulty; see `Case.says`. With `sizes=(2, 4)` among its params a
             case is run at these world sizes only.
         edits: wrong answers to recognise by their values, as changes of the solution.
+        edits_at_once: how many edits are one task of the ranks; None: all. What a task makes stays until it ends: of
+            groups, each has three threads on each of its ranks.
         solution: the file of the worked solution; the grader fills it in.
         example: the inputs of the task's own Example, by rank; `dtlearn try` runs it. (): the first case.
         verify: judges the returned values, after they were compared with the expected ones; see `Verify`.
@@ -166,6 +168,7 @@ class Check:
     expected: Callable[[Case, Given], Sequence[Any]] | None
     cases: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: {"one case": {}})
     edits: Sequence[Edit] = ()
+    edits_at_once: int | None = None
     solution: Path | None = None
     example: Sequence[dict[str, Any]] = ()
     verify: Verify | None = None

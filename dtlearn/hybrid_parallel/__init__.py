@@ -2,14 +2,16 @@
 
 For any process: `layout`, ranks and coordinates; `fit`, what a layout needs of model and batch; `rank_order`, what the
 order of the axes costs; `traffic`, bytes by axis. On the ranks: `page_mesh`, the idea on a page; `groups`, the process
-groups; `stages`, this rank's part of the model; `replicas`, what is averaged or divided along dp; `recipe`, which puts
-the chapters' packages together; `checkpoints`, which do not know the mesh. And `training`, which starts ranks.
+groups; `stages`, this rank's part of the model, and `more_axes/`, cp and ep in it; `replicas`, what is averaged or
+divided along dp; `recipe`, which puts the chapters' packages together; `checkpoints`, which do not know the mesh. And
+`training`, which starts ranks; `naive`, mixes that go wrong. `against_plan/`: the planner beside real runs.
 """
 
 from .checkpoints import MeshState, load_mesh_states, mesh_state, whole_parameters
 from .fit import check_layout, even_boundaries, faults
 from .groups import AxisGroups, make_groups
 from .layout import FROM_FAST_TO_SLOW, Coordinates, MeshLayout, axes_in_use
+from .naive import NormOverWrongGroups
 from .rank_order import OrderCost, bytes_between_nodes, compare_orders, links
 from .recipe import HybridGPT, HybridStep
 from .replicas import TrainedStage
@@ -26,6 +28,7 @@ __all__ = [
     "HybridStep",
     "MeshLayout",
     "MeshState",
+    "NormOverWrongGroups",
     "OrderCost",
     "TrainedStage",
     "axes_in_use",

@@ -1,14 +1,15 @@
 """Checkpoints that do not know the mesh: each rank saves what it has, with where that lies in the whole model.
 
-A rank's piece is cut twice: along tp into even parts, and a part, under ZeRO, into a stretch of its elements. Both are
-boxes of elements of the whole tensor, and any layout can read from the boxes of any other (`dtlearn.sharing`'s
-`resharding`): another tp, pp or dp, other schedules, another stage of ZeRO.
+A rank's piece is cut twice: along tp into even parts (experts along ep, by their numbers), and a part, under ZeRO, into
+a stretch of its elements. Both are boxes of elements of the whole tensor, and any layout can read from the boxes of any
+other (`dtlearn.sharing`'s `resharding`): another tp, pp, dp, cp or ep, other schedules, another stage of ZeRO.
 
     torch.save(mesh_state(model), f"step100/rank{rank}.pt")                                      # on each rank
     load_mesh_states(other, [torch.load(file, mmap=True) for file in sorted(folder.glob("*.pt"))])    # on each rank
 
-What several ranks have alike is saved by the first of them: replicated parameters by tp 0, replicas without ZeRO by
-dp 0, a tied weight by the first stage. Random states are not saved: they belong to ranks, and dropout goes on anew.
+What several ranks have alike is saved by the first of them: replicated parameters by tp 0, without ZeRO those of all
+replicas by the first, a tied weight by the first stage. Random states are not saved: they belong to ranks, and dropout
+goes on anew.
 
 Source: `torch.distributed.checkpoint`; Universal Checkpointing, 2406.18820.
 """
@@ -21,13 +22,15 @@ from typing import Any, TypedDict
 
 import torch
 
+from dtlearn.expert_parallel import ExpertGPTConfig
 from dtlearn.models import GPTConfig
 from dtlearn.sharing.resharding import Box, Piece, flat_piece, plan_reads, read_into, whole_piece
-from dtlearn.tensor_parallel.gpt import whole_shapes
+from dtlearn.sharing.shards import rank_and_size
 from dtlearn.zero import ShardedState, load_sharded_state_dict, sharded_state_dict
 
+from .more_axes.experts import mesh_shapes
 from .recipe import HybridGPT
-from .replicas import TrainedStage
+from .replicas import TrainedExperts, TrainedStage
 from .stages import HEAD, TOKEN
 
 SavedBox = tuple[list[int], list[int], int]  # start, stop and offset of a `Box`: plain data for a file
@@ -37,7 +40,7 @@ class MeshState(TypedDict):
     """What one rank saves, by the parameters' names in `GPT`; a parameter that it does not save is not there.
 
     Attributes:
-        config: of the whole model, as `GPTConfig(**config)`.
+        config: of the whole model, as `GPTConfig(**config)`, or `ExpertGPTConfig(**config)`.
         boxes: where the rank's elements lie in the whole tensor.
         values: one after the other, in the order of the boxes, with padding in between.
         sharded_state: of the optimizer, by name and key, such as "exp_avg": like `values`.
@@ -70,7 +73,7 @@ def mesh_state(model: HybridGPT) -> MeshState:
         own = sharded_state_dict(stage.sharded, stage.inner)
         state["options"] = {key: value for key, value in own["groups"][0].items() if key != "params"}
         for name, (whole_name, piece) in pieces.items():
-            is_copy = (stage.zero == 0 and model.layout.replica(model.groups.rank) > 0) or name != whole_name
+            is_copy = (stage.zero == 0 and rank_and_size(stage.replicas)[0] > 0) or name != whole_name
             if is_copy or not piece.boxes or (stage.dims[name] is None and place.tp > 0):
                 continue  # of an empty piece ZeRO's optimizer does not even count the steps
             state["boxes"][name] = [(list(box.start), list(box.stop), box.offset) for box in piece.boxes]
@@ -95,7 +98,7 @@ def load_mesh_states(model: HybridGPT, states: Sequence[MeshState]) -> None:
         ValueError: another model; elements that no state has, or two; an optimizer with other state.
     """
     _require_config(model.config, states)
-    shapes = whole_shapes(model.config)
+    shapes = mesh_shapes(model.config)
     saved = [_saved_pieces(state, shapes) for state in states]
     for stage, pieces in _own_pieces(model):
         own: dict[str, Any] = {"values": {}, "sharded_state": {}, "replicated_state": {}}
@@ -131,8 +134,9 @@ def whole_parameters(states: Sequence[MeshState], key: str | None = None) -> dic
     Raises:
         ValueError: elements that no state has, or two.
     """
-    config = GPTConfig(**states[0]["config"])
-    shapes, whole = whole_shapes(config), {}
+    saved_config = states[0]["config"]
+    config = ExpertGPTConfig(**saved_config) if "num_experts" in saved_config else GPTConfig(**saved_config)
+    shapes, whole = mesh_shapes(config), {}
     saved = [_saved_pieces(state, shapes) for state in states]
     for name, reads in plan_reads(saved, {name: whole_piece(shape) for name, shape in shapes.items()}).items():
         parts = _of(states, "values", name) if key is None else _of(states, "sharded_state", name, key)
@@ -142,17 +146,16 @@ def whole_parameters(states: Sequence[MeshState], key: str | None = None) -> dic
 
 
 def _own_pieces(model: HybridGPT) -> Iterator[tuple[TrainedStage, dict[str, tuple[str, Piece]]]]:
-    """Of each stage of this rank, by name: the name in the whole model, and which of its elements are here."""
-    shapes = whole_shapes(model.config)
-    for stage in model.stages.values():
+    """Of each part that this rank trains, by name: the name in the whole model, and which of its elements are here."""
+    shapes = mesh_shapes(model.config)
+    place = model.groups.coordinates
+    for stage in model.parts:
         pieces = {}
         for name, piece in stage.sharded.saved_pieces().items():
             whole_name = TOKEN if name == HEAD and model.config.tie_embeddings else name
             local = flat_piece(piece["shape"], piece["start"], piece["stop"])
-            pieces[name] = (
-                whole_name,
-                _in_whole(local, shapes[whole_name], stage.dims[name], model.groups.coordinates.tp),
-            )
+            cut = (0, place.ep) if isinstance(stage, TrainedExperts) else (stage.dims[name], place.tp)
+            pieces[name] = whole_name, _in_whole(local, shapes[whole_name], *cut)
         yield stage, pieces
 
 
@@ -205,6 +208,8 @@ def _require_config(config: GPTConfig, states: Sequence[MeshState]) -> None:
     if not states:
         raise ValueError("the states of all ranks that saved are needed; got none")
     for name, here in asdict(config).items():
-        there = {state["config"][name] for state in states}
+        there = {state["config"].get(name) for state in states}
         if name != "dropout" and there != {here}:
-            raise ValueError(f"this is the state of another model: {name} is {sorted(there)} there, and {here} here")
+            raise ValueError(
+                f"this is the state of another model: {name} is {sorted(there, key=str)} there, and {here} here"
+            )

@@ -6,6 +6,11 @@ Sources: the checks of Megatron-LM's `core/parallel_state.py` and `training/argu
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
+from dtlearn.context_parallel import ContextMethod, TokenLayout
+
 from .layout import MeshLayout
 
 
@@ -19,6 +24,9 @@ def faults(
     global_batch: int | None = None,
     num_microbatches: int = 1,
     chunks: int = 1,
+    num_experts: int | None = None,
+    context_method: ContextMethod = "ring",
+    token_layout: TokenLayout = "zigzag",
 ) -> list[str]:
     """What does not go together, a sentence each, with the numbers; nothing, if all does.
 
@@ -33,6 +41,9 @@ def faults(
         global_batch: rows of a step, over all ranks.
         num_microbatches: into how many each pipeline cuts its rows.
         chunks: stages on each rank of a pipeline: v.
+        num_experts: of each mixture; ep divides them.
+        context_method, token_layout: of context parallelism. Ulysses divides heads, which tp has divided, over cp;
+            zigzag cuts a row into 2 cp chunks.
     """
     found = []
     if world_size is not None and layout.world_size != world_size:
@@ -48,15 +59,22 @@ def faults(
             even_boundaries(num_layers, layout.pp * chunks)
         except ValueError as error:
             found.append(str(error))
-    parts = layout.tp * layout.cp
-    if sequence_length is not None and sequence_length % parts:
-        found.append(f"tp={layout.tp} times cp={layout.cp} is {parts}, which does not divide {sequence_length} tokens")
+    by_ulysses = layout.tp * layout.cp
+    if num_heads is not None and context_method == "ulysses" and num_heads % layout.tp == 0 and num_heads % by_ulysses:
+        found.append(
+            f"Ulysses divides the {num_heads // layout.tp} heads of a tp rank over cp={layout.cp}, which does not go: "
+            f'cp can be {_divisors(num_heads // layout.tp)}, or take context_method="ring"'
+        )
+    if num_experts is not None and num_experts % layout.ep:
+        found.append(f"ep={layout.ep} does not divide {num_experts} experts: ep can be {_divisors(num_experts)}")
+    if sequence_length is not None:
+        found += _length_faults(layout, sequence_length, token_layout)
     if global_batch is not None:
         found += _batch_faults(layout, global_batch, num_microbatches)
     return found
 
 
-def check_layout(layout: MeshLayout, **model_and_batch: int | None) -> None:
+def check_layout(layout: MeshLayout, **model_and_batch: Any) -> None:
     """Refuse what does not go together.
 
     Args:
@@ -65,7 +83,7 @@ def check_layout(layout: MeshLayout, **model_and_batch: int | None) -> None:
     Raises:
         ValueError: all that is wrong, with the numbers.
     """
-    if found := faults(layout, **model_and_batch):  # type: ignore[arg-type]
+    if found := faults(layout, **model_and_batch):
         raise ValueError(f"{layout} does not fit: " + "; ".join(found))
 
 
@@ -96,6 +114,18 @@ def even_boundaries(num_layers: int, num_stages: int) -> tuple[int, ...]:
         f"{num_stages} stages divide neither {num_layers} layers nor {num_layers + 2}, with the embedding and the head "
         f"as a layer each: stages can be {_divisors(num_layers)}, or {_divisors(num_layers + 2)}"
     )
+
+
+def _length_faults(layout: MeshLayout, length: int, token_layout: TokenLayout) -> list[str]:
+    """A cp rank has one chunk or two of one length, and tp divides its tokens between the layers."""
+    tp, cp = layout.tp, layout.cp
+    chunks = 2 if token_layout == "zigzag" and cp > 1 else 1
+    unit = cp * math.lcm(chunks, tp)
+    if length % unit == 0:
+        return []
+    cut = f", of {chunks} chunks on each cp rank" if chunks > 1 else ""
+    near = " or ".join(str(n * unit) for n in (length // unit, length // unit + 1) if n)
+    return [f"tp={tp} times cp={cp}{cut} needs a multiple of {unit}, and there are {length} tokens: take {near}"]
 
 
 def _batch_faults(layout: MeshLayout, rows: int, num_microbatches: int) -> list[str]:

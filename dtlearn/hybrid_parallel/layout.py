@@ -26,6 +26,15 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 FROM_FAST_TO_SLOW = ("tp", "cp", "ep", "pp", "dp")
+KINDS_OF_GROUPS = {  # along which axes; in this order they are made
+    "tp": ("tp",),
+    "pp": ("pp",),
+    "dp": ("dp", "ep", "cp"),  # replicas: the same parameters, other tokens
+    "expert_dp": ("dp", "cp"),  # replicas of experts
+    "tokens": ("dp", "ep", "cp", "tp"),  # all that have tokens of their own, under sequence parallelism
+    "cp": ("cp",),
+    "ep": ("ep",),
+}
 
 
 class Coordinates(NamedTuple):

@@ -3,13 +3,18 @@
 Who sums what, and over which group:
 
     activations                        tp      in the layers, forward and backward (chapter 12)
+    keys and values                    cp      in attention, forward and backward (chapter 13)
+    rows of tokens for experts         ep      there and back, forward and backward (chapter 13)
     outputs of stages                  pp      one rank to the next, and their gradients back (chapters 10, 11)
-    tokens that count                  dp      before the first micro-batch, for a mean over all of them (chapter 3)
+    tokens that count                  dp *    before the first micro-batch, for a mean over all of them (chapter 3)
     a tied embedding's two gradients   pp      the first stage and the last one (chapter 10)
     norms' and biases' gradients       tp      partial sums under sequence parallelism (chapter 12)
-    all gradients                      dp      means, or the pieces of them that are this rank's (chapters 3, 9)
-    the square of the norm             tp, pp  and dp, if pieces are divided along it: each element once
-    the loss, for people               pp, dp  the last stage has it
+    all gradients                      dp *    means, or the pieces of them that are this rank's (chapters 3, 9)
+    but those of divided experts       dp, cp  which ep ranks have not in common (chapter 13)
+    the square of the norm             tp, pp  and dp *, if pieces are divided along it, else ep: each element once
+    the loss, for people               pp, dp *  the last stage has it
+
+dp * is dp x ep x cp: all ranks that have the same parameters, and other tokens.
 
 Source: the order of the training steps of Megatron-LM (`core/distributed/finalize_model_grads.py`) and torchtitan.
 """
@@ -18,12 +23,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
 
+from dtlearn.context_parallel import ContextMethod, TokenLayout, shard_tokens
 from dtlearn.data_parallel.samples.token_mean import count_tokens, scale_for_averaging
+from dtlearn.expert_parallel import ExpertGPTConfig
 from dtlearn.models import GPTConfig
 from dtlearn.pipeline_parallel import PipelineRunner, Schedule, make_schedule, tied_embedding
 from dtlearn.runtime.device import device
@@ -33,9 +40,10 @@ from dtlearn.tensor_parallel import tensor_parallel_manual_seed, vocabulary_para
 from .fit import check_layout, even_boundaries
 from .groups import AxisGroups, make_groups
 from .layout import MeshLayout
-from .replicas import TrainedStage
+from .replicas import TrainedExperts, TrainedStage
 from .stages import HEAD, build_stages, random_seed
 
+Trained = TypeVar("Trained", bound=TrainedStage)
 IGNORED = -100  # targets that count neither in the sum of the losses nor in the number of tokens
 
 
@@ -65,7 +73,8 @@ class HybridGPT:
     **Memory**: 1/tp of the layers of this rank's stages, and of them what `TrainedStage` and `PipelineRunner` keep.
 
     Args:
-        config: of the whole model.
+        config: of the whole model; an `ExpertGPTConfig` has mixtures, whose experts ep divides. With a capacity each
+            rank drops by its own tokens, and layouts differ in what they drop.
         layout: of the mesh.
         schedule: a name that `make_schedule` knows; of a pipeline of one rank any one will do. Where it splits the
             backward pass, products of weights wait for W; with ZeRO 2 and 3, which reduce in backward, none does.
@@ -74,17 +83,20 @@ class HybridGPT:
         boundaries: of the stages; None: `even_boundaries`.
         zero: what replicas divide: nothing (0), optimizer state (1), gradients (2), parameters (3).
         sequence_parallel: tp divides the tokens between the layers, too.
+        context_method: how tokens attend to those of other cp ranks: "ring", "all-gather" or "ulysses".
+        token_layout: which tokens a cp rank has: "zigzag" or "contiguous".
         max_norm: gradients are clipped to it; None: they are not.
         seed: of the weights, and of dropout.
         optimizer_class, options: over this rank's pieces.
 
     Attributes:
         groups: of this rank.
-        stages: this rank's, by number.
+        stages: this rank's, by number; without experts that ep divides.
+        experts: of these stages, by number; {} where ep is 1.
 
     Raises:
-        ValueError: what does not go together (`check_layout`), cp or ep, or a tied embedding in two stages whose
-            gradients ZeRO 2 or 3 would have in pieces.
+        ValueError: what does not go together (`check_layout`): ep without mixtures, ep with ZeRO 2 or 3, cp with
+            dropout, or a tied embedding in two stages whose gradients ZeRO 2 or 3 would have in pieces.
     """
 
     def __init__(
@@ -99,15 +111,25 @@ class HybridGPT:
         boundaries: Sequence[int] | None = None,
         zero: int = 0,
         sequence_parallel: bool = True,
+        context_method: ContextMethod = "ring",
+        token_layout: TokenLayout = "zigzag",
         max_norm: float | None = None,
         seed: int = 0,
         **options: Any,
     ) -> None:
         self.config, self.layout, self.max_norm, self.zero = config, layout, max_norm, zero
+        self.token_layout: TokenLayout = token_layout
         self.schedule = make_schedule(schedule, layout.pp, num_microbatches, chunks)
         self.tied = tied_embedding(config, self.schedule.num_stages)
-        _require_known(layout, zero, self.schedule, bool(self.tied))
-        check_layout(layout, world_size=dist.get_world_size(), num_heads=config.num_heads)
+        _require_known(config, layout, zero, self.schedule, bool(self.tied))
+        num_experts = config.num_experts if isinstance(config, ExpertGPTConfig) else None
+        check_layout(
+            layout,
+            world_size=dist.get_world_size(),
+            num_heads=config.num_heads,
+            num_experts=num_experts,
+            context_method=context_method,
+        )
         self.boundaries = tuple(boundaries or even_boundaries(config.num_layers, self.schedule.num_stages))
 
         # 1. The mesh: every process makes every group. Dropout: alike along tp, different along all other axes.
@@ -115,22 +137,28 @@ class HybridGPT:
         random_states = tensor_parallel_manual_seed(
             random_seed(layout, self.groups.rank, seed), group=self.groups.tp, device=device()
         )
-        # 2. Pipeline of stages, whose layers are divided over tp.
+        # 2. Pipeline of stages, whose layers are divided over tp, their tokens over cp, and experts over ep.
         modules = build_stages(
             config,
             self.boundaries,
             self.schedule.stages_of(self.groups.coordinates.pp),
             seed=seed,
-            sequence_parallel=sequence_parallel and layout.tp > 1,
+            groups=self.groups,
+            num_microbatches=num_microbatches,
+            sequence_parallel=sequence_parallel,
+            context_method=context_method,
+            token_layout=token_layout,
             random_states=random_states,
             device=device(),
-            group=self.groups.tp,
         )
-        # 3. Each with its replicas, and an optimizer over what this rank is to update.
-        self.stages = {
-            number: TrainedStage(module, zero, optimizer_class, options, tp=self.groups.tp, dp=self.groups.dp)
-            for number, module in modules.items()
-        }
+
+        # 3. Each with its replicas, and an optimizer over what this rank is to update. Divided experts have others.
+        def trained(kind: type[Trained]) -> dict[int, Trained]:
+            own = zero, optimizer_class, options
+            return {number: kind(module, *own, groups=self.groups) for number, module in modules.items()}
+
+        self.stages = trained(TrainedStage)
+        self.experts = trained(TrainedExperts) if layout.ep > 1 else {}
         # 4. Who plays the schedule. Micro-batches count as they come, by rows: `loss_fn` weighs their tokens.
         self.runner = PipelineRunner(
             self.schedule,
@@ -151,28 +179,47 @@ class HybridGPT:
         Raises:
             ValueError: the batch does not fit the layout.
         """
-        tokens, targets = self.own_rows(tokens), self.own_rows(targets)  # (B/dp, T), (B/dp, T)
-        self._tokens = count_tokens(targets.ne(IGNORED).sum(), group=self.groups.dp)  # of all replicas
-        for stage in self.stages.values():
-            stage.optimizer.zero_grad()
+        tokens, targets = self.own_tokens(tokens), self.own_tokens(targets)  # (B/dp, T/cp), twice
+        self._tokens = count_tokens(targets.ne(IGNORED).sum(), group=self.groups.dp)  # of all
+        for part in self.parts:
+            part.optimizer.zero_grad()
         result = self.runner.step(tokens, targets)  # forward and backward of all micro-batches
-        for stage in self.stages.values():
-            stage.reduce_gradients()  # over tp what is partial, over dp
-        norm = self.clip()  # over tp and pp, and dp if it has pieces
-        for stage in self.stages.values():
-            stage.optimizer.step()  # and, in ZeRO 1 and 2, a gather over dp
+        for part in self.parts:
+            part.reduce_gradients()  # over tp what is partial; over dp, and experts over theirs
+        norm = self.clip()  # over tp and pp, and dp if it has pieces, else ep
+        for part in self.parts:
+            part.optimizer.step()  # and, in ZeRO 1 and 2, a gather over dp
         return HybridStep(self.reported(result.loss), norm.item(), int(self._tokens))
 
-    def own_rows(self, batch: torch.Tensor) -> torch.Tensor:
-        """The rows of the global batch that this rank's replica sees: by dp, never by tp or pp. (B, T) -> (B/dp, T)."""
-        rows, m = len(batch), self.schedule.num_microbatches
-        check_layout(self.layout, global_batch=rows, num_microbatches=m, sequence_length=batch.shape[1])
-        each = rows // self.layout.num_replicas
-        first = self.layout.replica(self.groups.rank) * each
-        return batch[first : first + each].to(device())
+    @property
+    def parts(self) -> list[TrainedStage]:
+        """What this rank trains: its stages, and after them the experts that ep divides."""
+        return [*self.stages.values(), *self.experts.values()]
+
+    def own_tokens(self, batch: torch.Tensor) -> torch.Tensor:
+        """Of the global batch the rows of this rank's replica, by dp and ep, and of each its cp rank's tokens.
+
+        Never by tp or pp: they see the same. (B, T) -> (B/(dp ep), T/cp).
+        """
+        layout, place = self.layout, self.groups.coordinates
+        self.check_batch(batch)
+        each = len(batch) // layout.num_replicas
+        first = layout.replica(self.groups.rank) * each
+        rows = batch[first : first + each].to(device())
+        return shard_tokens(rows, layout.cp, place.cp, layout=self.token_layout) if layout.cp > 1 else rows
+
+    def check_batch(self, batch: torch.Tensor) -> None:
+        """Refuse (B, T) that the mesh cannot divide."""
+        check_layout(
+            self.layout,
+            global_batch=len(batch),
+            num_microbatches=self.schedule.num_microbatches,
+            sequence_length=batch.shape[1],
+            token_layout=self.token_layout,
+        )
 
     def loss_fn(self, logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """Of a micro-batch, (b, T, V/tp), what makes the mean over micro-batches and replicas that over all tokens.
+        """Of a micro-batch, (b, T/cp, V/tp), what makes the mean over micro-batches and replicas that over all tokens.
 
         The runner takes the mean over m micro-batches, and replicas take the mean over dp: both factors go in here.
         """
@@ -184,15 +231,16 @@ class HybridGPT:
     def clip(self) -> torch.Tensor:
         """Clip by the norm of the whole gradient, (), or only find it: each of its elements on exactly one rank."""
         copies = {self.schedule.num_stages - 1: (HEAD,)} if self.tied else {}  # the first stage counts it
-        pieces = [piece for stage in self.stages.values() for piece in stage.pieces.values()]
+        pieces = [piece for part in self.parts for piece in part.pieces.values()]
         counted = [p for n, stage in self.stages.items() for p in stage.counted(without=copies.get(n, ()))]
+        counted += [p for experts in self.experts.values() for p in experts.counted()]
         if self.max_norm is None:
             return global_norm(pieces, counted=counted, groups=self.norm_groups())
         return clip_grad_norm_(pieces, self.max_norm, counted=counted, groups=self.norm_groups())
 
     def norm_groups(self) -> list[dist.ProcessGroup]:
-        """Along which axes the whole gradient lies in parts; along dp only if ZeRO has cut it there."""
-        axes = ["tp", "pp"] + (["dp"] if self.zero else [])
+        """Along which axes the whole gradient lies in parts: of all replicas if ZeRO has cut it there, else of ep."""
+        axes = ["tp", "pp", "dp" if self.zero else "ep"]
         return [group for axis in axes if dist.get_world_size(group := getattr(self.groups, axis)) > 1]
 
     def reported(self, loss: torch.Tensor | None) -> float:
@@ -205,13 +253,20 @@ class HybridGPT:
         return value.item() / dist.get_world_size(self.groups.dp)
 
 
-def _require_known(layout: MeshLayout, zero: int, schedule: Schedule, is_tied_over_stages: bool) -> None:
-    for axis, chapter in (("cp", "context"), ("ep", "expert")):
-        if layout.sizes[axis] > 1:
-            raise ValueError(
-                f"{axis}={layout.sizes[axis]}: the layout has the axis, but {chapter} parallelism comes with chapter "
-                f"13, and this GPT has no such layers. Take {axis}=1"
-            )
+def _require_known(
+    config: GPTConfig, layout: MeshLayout, zero: int, schedule: Schedule, is_tied_over_stages: bool
+) -> None:
+    if layout.ep > 1 and not isinstance(config, ExpertGPTConfig):
+        raise ValueError(
+            f"ep={layout.ep} divides experts, and this model has none: take an ExpertGPTConfig of "
+            "dtlearn.expert_parallel, or ep=1"
+        )
+    if layout.ep > 1 and zero in (2, 3):
+        raise ValueError(
+            f"zero={zero} with ep={layout.ep}: ZeRO 2 and 3 reduce a stage in backward, over one group of replicas; "
+            f"experts have {layout.dp * layout.cp} of them, all else {layout.dp * layout.cp * layout.ep}. "
+            "Take zero=1 or ep=1"
+        )
     if zero not in (0, 1, 2, 3):
         raise ValueError(f"zero is 0, 1, 2 or 3; got {zero}")
     if zero > 1 and is_tied_over_stages:

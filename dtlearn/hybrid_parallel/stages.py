@@ -1,7 +1,8 @@
-"""This rank's stages of a GPT whose layers are divided over its tensor-parallel group: built without the others'.
+"""This rank's stages of a GPT whose layers are divided over its groups: built without the others'.
 
 Of each whole parameter, drawn one after the other, a rank keeps its part, if one of its stages has it. So the model is
-that of `GPT(config)` after `torch.manual_seed(seed)` under every layout, and no rank ever has all of it.
+that of `GPT(config)` after `torch.manual_seed(seed)` under every layout, and no rank ever has all of it. Mixtures are
+those of `expert_gpt(config, seed=seed)`. cp divides tokens, and no parameter.
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ from collections.abc import Collection, Sequence
 from typing import cast
 
 import torch
-import torch.distributed as dist
 
+from dtlearn.context_parallel import ContextMethod, TokenLayout
+from dtlearn.expert_parallel import ExpertGPTConfig
 from dtlearn.models import GPTConfig
 from dtlearn.pipeline_parallel.split_model import GPTStage, split_gpt
 from dtlearn.tensor_parallel import ParallelGPT
@@ -19,7 +21,10 @@ from dtlearn.tensor_parallel.initial_weights import gpt_parameters
 from dtlearn.tensor_parallel.layers.parameters import take
 from dtlearn.tensor_parallel.random_states import SPLIT_OFFSET, RandomStateTracker
 
+from .groups import AxisGroups
 from .layout import MeshLayout
+from .more_axes.context import put_context_parallelism
+from .more_axes.experts import leave_out_feed_forward, put_divided_mixtures
 
 TOKEN, HEAD = "embedding.token.weight", "head.projection.weight"  # one weight, if they are tied
 
@@ -30,10 +35,13 @@ def build_stages(
     numbers: Collection[int],
     *,
     seed: int,
+    groups: AxisGroups,
+    num_microbatches: int = 1,
     sequence_parallel: bool = False,
+    context_method: ContextMethod = "ring",
+    token_layout: TokenLayout = "zigzag",
     random_states: RandomStateTracker | None = None,
     device: torch.device | str = "cpu",
-    group: dist.ProcessGroup | None = None,
 ) -> dict[int, GPTStage]:
     """Stages of `ParallelGPT`, by number; their parameters have the names that they have in `GPT`.
 
@@ -45,13 +53,18 @@ def build_stages(
         boundaries: as `split_gpt` takes them.
         numbers: of the stages that this rank has.
         seed: of the weights, the same on all ranks.
+        groups: of this rank.
+        num_microbatches: m of a step; mixtures need it.
         sequence_parallel, random_states: as for `ParallelGPT`.
+        context_method, token_layout: as for `ContextParallelAttention`.
         device: of the parameters.
-        group: the tensor-parallel ranks.
     """
-    whole = ParallelGPT(
-        config, device="meta", sequence_parallel=sequence_parallel, random_states=random_states, group=group
-    )
+    sp = sequence_parallel and groups.layout.tp > 1
+    whole = ParallelGPT(config, device="meta", sequence_parallel=sp, random_states=random_states, group=groups.tp)
+    if groups.layout.cp > 1:
+        put_context_parallelism(whole, method=context_method, token_layout=token_layout, cp=groups.cp)
+    if isinstance(config, ExpertGPTConfig):
+        leave_out_feed_forward(whole)
     every = split_gpt(whole, boundaries)
     stages = {number: cast(GPTStage, every[number]) for number in numbers}
     for name, full in gpt_parameters(config, seed):
@@ -63,6 +76,18 @@ def build_stages(
     for stage in stages.values():
         if config.tie_embeddings and stage.embedding is not None and stage.head is not None:
             stage.get_submodule("head.projection").register_parameter("weight", stage.get_parameter(TOKEN))
+        if isinstance(config, ExpertGPTConfig):
+            put_divided_mixtures(
+                stage,
+                config,
+                seed=seed,
+                num_microbatches=num_microbatches,
+                sequence_parallel=sp,
+                random_states=random_states,
+                tp=groups.tp,
+                ep=groups.ep,
+                counted_over=groups.tokens if sp else groups.dp,
+            )
     return stages
 
 

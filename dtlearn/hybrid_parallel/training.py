@@ -2,6 +2,7 @@
 
 train(steps=3).losses
 train(tp=2, pp=2, dp=2, steps=3, zero=1).losses     # the same numbers, on 8 ranks
+train(tp=2, cp=2, dp=2, steps=3).losses             # and with each sequence on 2 x 2 ranks
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from dtlearn.runtime.record.record import Record
 from dtlearn.runtime.run import run_ranks
 
 from .checkpoints import MeshState, load_mesh_states, mesh_state
-from .layout import MeshLayout
+from .layout import FROM_FAST_TO_SLOW, MeshLayout
 from .recipe import HybridGPT, HybridStep
 
 SMALL = GPTConfig(context_length=32, num_layers=4, num_heads=4, hidden_size=32)
@@ -52,6 +53,8 @@ def train(
     dp: int = 1,
     steps: int = 3,
     *,
+    cp: int = 1,
+    ep: int = 1,
     order: tuple[str, ...] | None = None,
     config: GPTConfig = SMALL,
     global_batch: int = 8,
@@ -62,16 +65,16 @@ def train(
     device: str = "auto",
     **options: Any,
 ) -> HybridRun:
-    """Train on tp * pp * dp ranks, each a process of its own, on the corpus that is shipped.
+    """Train on tp * pp * dp * cp * ep ranks, each a process of its own, on the corpus that is shipped.
 
     **Communication**: that of `HybridGPT`.
     **Memory**: that of `HybridGPT` on each rank; here, what all ranks would save.
 
     Args:
-        tp, pp, dp: ranks along each axis.
+        tp, pp, dp, cp, ep: ranks along each axis.
         steps: of the optimizer.
         order: of the axes, see `MeshLayout`; None: from the fastest link outwards.
-        config: of the whole model.
+        config: of the whole model; ep needs an `ExpertGPTConfig`.
         global_batch: rows of a step, over all ranks.
         optimizer_class: its options are among `options`; AdamW has lr=1e-3 if none is given.
         resume: what the ranks of another run would have saved, of any layout.
@@ -83,7 +86,7 @@ def train(
     Raises:
         ValueError: as `HybridGPT`, from the ranks as a `RankError`.
     """
-    layout = MeshLayout(tp=tp, pp=pp, dp=dp) if order is None else MeshLayout(tp=tp, pp=pp, dp=dp, order=order)
+    layout = MeshLayout(tp=tp, pp=pp, dp=dp, cp=cp, ep=ep, order=order or FROM_FAST_TO_SLOW)
     batches = list(load_corpus().batches(first_batch + steps, global_batch, config.context_length))[first_batch:]
     arguments = {"lr": 1e-3, "optimizer_class": optimizer_class, **options}
     result = run_ranks(

@@ -14,8 +14,8 @@ from .reasons import what_would_change_it, why_it_loses
 from .report import plan_table, plan_values
 from .run import Axes, Software, TrainingRun, check_run, run_faults
 from .score import read_entries, score, score_table, score_values
-from .search import Constraints, LayoutPlan, search_layouts
-from .step import StepTime, planned_step
+from .search import Constraints, LayoutPlan, planned_layouts, search_layouts
+from .step import MeasuredTimes, StepTime, planned_step
 
 __all__ = [
     "ACCELERATORS",
@@ -26,6 +26,7 @@ __all__ = [
     "Constraints",
     "Goodput",
     "LayoutPlan",
+    "MeasuredTimes",
     "PlannedMemory",
     "Software",
     "StepTime",
@@ -39,6 +40,7 @@ __all__ = [
     "parse_cluster",
     "plan_table",
     "plan_values",
+    "planned_layouts",
     "planned_memory",
     "planned_step",
     "read_entries",

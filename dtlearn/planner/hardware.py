@@ -1,10 +1,11 @@
 """Accelerators and clusters as data: peaks, what kernels reach of them, memory, links. Every number can be replaced.
 
 Sources. Peaks (dense), memory and its bandwidth, links: NVIDIA's data sheets of V100, A100, H100, H200 and B200; PaLM,
-2204.02311, appendix B (TPU v4); Patterson et al., 2104.10350, table 4 (TPU v3). The matmul ceilings of A100, H100 and
-B200 are measured: Bekman, "Machine Learning Engineering", compute/accelerator; V100: 83 of 112 TFLOP/s, Markidis et
-al., 1803.04014. Those of the other chips are assumed. Fused attention: 2307.08691, section 4 (A100), and 2407.08608,
-abstract (35 % on Hopper).
+2204.02311, appendix B (TPU v4); Patterson et al., 2104.10350, table 4 (TPU v3); its links: four of 70 GB/s, 2304.01433,
+table 4, halved for one direction as PaLM's 270 of v4. The matmul ceilings of A100, H100 and B200 are measured: Bekman,
+"Machine Learning Engineering", compute/accelerator; V100: 83 of 112 TFLOP/s, Markidis et al., 1803.04014. Those of the
+other chips are assumed. Fused attention: 2307.08691, section 4 (A100), and 2407.08608, abstract: FlashAttention-2
+reaches 35 % of an H100, which stands here; FlashAttention-3 up to 75 %.
 """
 
 from __future__ import annotations
@@ -62,10 +63,11 @@ ACCELERATORS = {
         # AMD's data sheets; an MI250X is two chips, each of which a framework sees as one.
         Accelerator("MI250X", 191.5e12, 0.75, 0.3, 64 * GIB, 1.6e12, 100e9, 12.5e9),
         Accelerator("MI300X", 1307e12, 0.6, 0.3, 192 * GB, 5.3e12, 448e9, 50e9, 2614e12),
-        Accelerator("TPUv3", 123e12, 0.85, 0.4, 32 * GIB, 0.9e12, 70e9, 70e9),
+        Accelerator("TPUv3", 123e12, 0.85, 0.4, 32 * GIB, 0.9e12, 140e9, 140e9),
         Accelerator("TPUv4", 275e12, 0.85, 0.4, 32 * GIB, 1.2e12, 135e9, 135e9),
     )
 }
+LATENCY = {"link": 3e-6, "net": 10e-6}  # seconds a message: NCCL inside a node and over InfiniBand, order of magnitude
 DEFAULTS = {"A100": "A100-80GB", "H100": "H100-80GB", "V100": "V100-32GB", "A800": "A800-80GB", "H800": "H800-80GB"}
 
 
@@ -77,11 +79,14 @@ class Cluster:
         chip: of every rank.
         size: number of chips.
         node: chips of a node.
+        link_latency, network_latency: seconds of a message inside a node, and between nodes.
     """
 
     chip: Accelerator
     size: int
     node: int = 8
+    link_latency: float = LATENCY["link"]
+    network_latency: float = LATENCY["net"]
 
     def __post_init__(self) -> None:
         if self.size < 1 or self.node < 1:

@@ -76,10 +76,9 @@ def planned_memory(run: TrainingRun) -> PlannedMemory:
     in_a_block = block.whole - block.held if run.recompute != "none" else 0.0
     at_the_head = LOGIT_BYTES * tokens * run.model.vocabulary / axes.tp if axes.pp == 1 else 0.0
     gathered = 0.0
-    if (
-        run.zero_stage == 3
-    ):  # two blocks in 16 bits; in a pipeline the stage, and its gradients, which wait for the last
-        gathered = 2 * 2 * run.model.block_parameters / axes.tp if axes.pp == 1 else (2 + 4) * run.rank_parameters
+    if run.zero_stage == 3:  # two blocks; in a pipeline the stage, and its gradients, which wait for the last
+        size = run.element_bytes
+        gathered = 2 * size * run.model.block_parameters / axes.tp if axes.pp == 1 else (size + 4) * run.rank_parameters
     rows: dict[str, float] = {
         **state,
         "activations": activations,
@@ -112,16 +111,16 @@ def live_microbatches(run: TrainingRun) -> float:
 def block_bytes(run: TrainingRun) -> BlockBytes:
     """One block and one micro-batch on one rank."""
     model = run.model
-    kind = replace(model.kind, fused_attention=run.fused_attention)
+    kind = replace(model.kind, fused_attention=run.fused_attention, element_bytes=run.element_bytes)
     kind = kind if not run.fused_attention else replace(kind, dropout=False)
     sizes = model.block_sizes(run.microbatch, run.length)
     table = block_activations(sizes, kind)
     ranks = run.axes.tp * run.axes.cp if run.sequence_parallel else run.axes.cp
-    inside, outside = _split(table)
+    inside, inputs, outside = _split(table)
     scores = sum(row.bytes for row in table if "abs²" in row.formula)
     per_rank = run.axes.tp * run.axes.cp
-    whole = inside / per_rank + outside / ranks
-    entry = 2 * sizes.sbh / ranks
+    whole = inside / per_rank + inputs / (ranks if run.gather_again else run.axes.cp) + outside / ranks
+    entry = run.element_bytes * sizes.sbh / ranks
     if run.recompute == "full":
         return BlockBytes(whole, entry)
     if run.recompute == "selective":
@@ -132,17 +131,15 @@ def block_bytes(run: TrainingRun) -> BlockBytes:
         products = (2 + 2 * (model.kv_heads or model.heads) / model.heads) * model.hidden
         products += (3 if model.kind.swiglu else 2) * (model.feed_forward or 4 * model.hidden)
         tokens = run.microbatch * run.length
-        return BlockBytes(whole, 2 * entry + 2 * tokens * products / 2 / per_rank)
+        return BlockBytes(whole, 2 * entry + run.element_bytes * tokens * products / 2 / per_rank)
     return BlockBytes(whole, whole)
 
 
-def _split(table: ActivationTable) -> tuple[float, float]:
-    """Bytes inside of tensor-parallel regions, and around them."""
-    around = ("norm", "dropout")
-    inside = sum(
-        row.bytes for row in table if not row.module.endswith(around) and not _is_replicated_input(row.module, row.kept)
-    )
-    return inside, sum(row.bytes for row in table) - inside
+def _split(table: ActivationTable) -> tuple[float, float, float]:
+    """Bytes inside of tensor-parallel regions, of the inputs of these, and around them."""
+    inputs = sum(row.bytes for row in table if _is_replicated_input(row.module, row.kept))
+    around = sum(row.bytes for row in table if row.module.endswith(("norm", "dropout")))
+    return sum(row.bytes for row in table) - inputs - around, inputs, around
 
 
 def _is_replicated_input(module: str, kept: str) -> bool:

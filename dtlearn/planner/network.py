@@ -1,7 +1,8 @@
 """Seconds of collectives on two levels of links: inside a node, and from node to node.
 
-The groups are laid out from the fastest link outwards: tp, cp, pp, dp. So a tp group is inside a node if tp divides it,
-and of a dp group min(node / (tp*cp), dp) ranks share a node when pp does not lie between; they share its cards too.
+The groups are laid out from the fastest link outwards: tp, cp, then dp and pp (`TrainingRun.outermost`). So a tp group
+is inside a node if tp divides it, and with pp outermost min(node / (tp*cp), dp) ranks of a dp group share a node, and
+its cards too.
 
 A ring sends (n-1)/n of the bytes for an all-gather or a reduce-scatter, twice that for an all-reduce (Patarasuk and
 Yuan, 2009), and passes n-1 messages (2(n-1)). NCCL's rings cross a node's border on all cards at once, so a group with
@@ -17,7 +18,6 @@ from dtlearn.memory.arithmetic.training_state import find_convention
 from .run import TrainingRun
 
 GroupOperation = Literal["all-reduce", "all-gather", "reduce-scatter"]
-LATENCY = {"link": 3e-6, "net": 10e-6}  # seconds a message: NCCL inside a node and over InfiniBand, order of magnitude
 TREE = 32  # ranks from which NCCL's trees pass 2 log2(n) messages instead of a ring's 2(n-1)
 
 
@@ -31,9 +31,9 @@ def collective_seconds(run: TrainingRun, collective: GroupOperation, size: float
     if ranks <= 1 or size <= 0:
         return 0.0
     chip, software = run.cluster.chip, run.software
-    bandwidth, latency = chip.link * software.link, LATENCY["link"]
+    bandwidth, latency = chip.link * software.link, run.cluster.link_latency
     if ranks > in_node:
-        bandwidth, latency = min(bandwidth, in_node * chip.network * software.net), LATENCY["net"]
+        bandwidth, latency = min(bandwidth, in_node * chip.network * software.net), run.cluster.network_latency
     hops = ranks - 1 if ranks < TREE else 2 * (ranks - 1).bit_length()
     rounds = 2 if collective == "all-reduce" else 1
     return ring_share(collective, ranks) * size / bandwidth + rounds * hops * latency
@@ -57,23 +57,28 @@ def tp_calls(run: TrainingRun) -> RepeatedCall:
     again = 0.0
     if run.recompute == "full":
         again = 2.0 if not run.fused_attention else 1.5 if run.sequence_parallel else 1.0
-    return RepeatedCall("all-reduce", 2 * tokens * run.model.hidden, 4 + again)
+    return RepeatedCall("all-reduce", run.element_bytes * tokens * run.model.hidden, 4 + again)
 
 
-def dp_calls(run: TrainingRun) -> list[RepeatedCall]:
+def dp_calls(run: TrainingRun, parameters: float | None = None) -> list[RepeatedCall]:
     """Of a step. Stages 2 and 3 reduce after every micro-batch: whole gradients are kept nowhere; 3 gathers twice.
 
     In a pipeline torch's `fully_shard` gathers once and reduces once: `torch.distributed.pipelining` switches both off
     until the last micro-batch.
+
+    Args:
+        run: of which step.
+        parameters: of the rank, where they are known one by one; None: `run.rank_parameters`.
     """
-    parameters, reduced = run.rank_parameters, min(4, find_convention(run.precision).gradient)
+    parameters = run.rank_parameters if parameters is None else parameters
+    reduced = min(4, find_convention(run.precision).gradient)
     if run.zero_stage == 0:
         return [RepeatedCall("all-reduce", reduced * parameters, 1)]
     each, m = run.axes.pp == 1 or run.zero_stage == 2, run.num_microbatches
     gathers = 2 * m if run.zero_stage == 3 and each else 1
     reductions = m if run.zero_stage >= 2 and each else 1
     return [
-        RepeatedCall("all-gather", 2 * parameters, gathers),
+        RepeatedCall("all-gather", run.element_bytes * parameters, gathers),
         RepeatedCall("reduce-scatter", reduced * parameters, reductions),
     ]
 
@@ -95,12 +100,12 @@ def cp_size(run: TrainingRun) -> float:
     """Bytes of the keys and values of all cp ranks, for one block and micro-batch."""
     model = run.model
     kv = model.hidden * (model.kv_heads or model.heads) / model.heads / run.axes.tp
-    return 2 * 2 * run.microbatch * run.length * kv
+    return 2 * run.element_bytes * run.microbatch * run.length * kv
 
 
 def pp_size(run: TrainingRun) -> float:
     """Bytes that a rank sends to the next stage for a micro-batch: 1/tp of the activations (2104.04473, 4.1)."""
-    return 2 * run.microbatch * run.length / run.axes.cp * run.model.hidden / run.axes.tp
+    return run.element_bytes * run.microbatch * run.length / run.axes.cp * run.model.hidden / run.axes.tp
 
 
 def tp_in_node(run: TrainingRun) -> int:
@@ -114,16 +119,16 @@ def cp_in_node(run: TrainingRun) -> int:
 
 
 def dp_in_node(run: TrainingRun) -> int:
-    """Ranks of a data-parallel group in one node; dp is the outermost axis."""
-    inside = run.axes.tp * run.axes.cp * run.axes.pp
+    """Ranks of a data-parallel group in one node."""
+    inside = run.axes.tp * run.axes.cp * (run.axes.pp if run.outermost == "dp" else 1)
     return max(1, min(run.axes.dp, run.cluster.node // min(inside, run.cluster.node)))
 
 
 def pp_seconds(run: TrainingRun, size: float) -> float:
     """To send `size` bytes to the next stage, over the link that is there."""
-    inside = run.axes.tp * run.axes.cp
+    inside = run.axes.tp * run.axes.cp * (run.axes.dp if run.outermost == "pp" else 1)
     near = inside * run.axes.pp <= run.cluster.node
     chip, software = run.cluster.chip, run.software
     if near:
-        return size / (chip.link * software.link) + LATENCY["link"]
-    return size / (chip.network * software.net) + LATENCY["net"]
+        return size / (chip.link * software.link) + run.cluster.link_latency
+    return size / (chip.network * software.net) + run.cluster.network_latency

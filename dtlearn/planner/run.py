@@ -80,6 +80,11 @@ class TrainingRun:
         fused_attention: FlashAttention or alike.
         schedule: a key of `dtlearn.pipeline_parallel.schedules.SCHEDULES`; chunks make "1f1b" "interleaved".
         software: what the system hides.
+        gather_again: with sequence parallelism, inputs of products are kept as s/tp tokens and gathered again in
+            backward, as in Megatron-LM; False: they are kept whole.
+        element_bytes: of activations, and of weights as they are gathered and computed with: 2, or 4 for fp32.
+        outermost: "pp" or "dp": which of the two lies outside of the other. Megatron-LM, DeepSpeed and torchtitan have
+            pp outermost; Llama 3 had dp there (2407.21783, section 3.3.2).
     """
 
     model: ModelSizes
@@ -95,6 +100,9 @@ class TrainingRun:
     fused_attention: bool = True
     schedule: str = "1f1b"
     software: Software = Software()
+    gather_again: bool = True
+    element_bytes: int = 2
+    outermost: Literal["pp", "dp"] = "pp"
 
     @property
     def num_microbatches(self) -> int:
@@ -158,7 +166,9 @@ def run_faults(run: TrainingRun) -> list[str]:
             f"counted as one each; take pp of {_divisors(model.layers, 128)} or {_divisors(model.layers + 2, 128)}"
         )
     if axes.ep > 1:
-        faults.append(f"ep {axes.ep}: {model.name} has no experts to divide; take ep 1")
+        faults.append(
+            f"ep {axes.ep}: {model.name} has no experts to divide, and the planner knows dense models only; take ep 1"
+        )
     if run.length % axes.cp:
         faults.append(f"{run.length} tokens do not divide by cp {axes.cp}")
     if run.batch % (axes.dp * run.microbatch):

@@ -75,15 +75,7 @@ def search_layouts(
     Raises:
         ValueError: nothing divides, or nothing fits; the message says by how much, and what would help.
     """
-    asked = constraints or Constraints()
-    base = TrainingRun(
-        model, cluster, Axes(), batch, length=length or model.context, schedule=asked.schedule,
-        precision=asked.precision, fused_attention=not cluster.chip.name.startswith(UNFUSED),
-        software=software or Software(),
-    )  # fmt: skip
-    runs = list(_candidates(base, asked))
-    if not runs:
-        raise ValueError(_nothing_divides(base, asked))
+    runs, base, asked = _asked_runs(model, cluster, batch, length, constraints, software)
     sized = [(run, planned_memory(run)) for run in runs]
     fitting = [(run, memory) for run, memory in sized if memory.fits]
     if not fitting:
@@ -96,6 +88,47 @@ def search_layouts(
         if axes not in best or plan.step.total < best[axes].step.total:
             best[axes] = plan
     return sorted(best.values(), key=lambda plan: plan.step.total)
+
+
+def planned_layouts(
+    model: ModelSizes,
+    cluster: Cluster,
+    batch: int,
+    length: int = 0,
+    constraints: Constraints | None = None,
+    software: Software | None = None,
+) -> list[LayoutPlan]:
+    """All layouts that divide, whether they fit or not, with every micro-batch, ZeRO stage and way to recompute.
+
+    Args:
+        model, cluster, batch, length, constraints, software: as for `search_layouts`.
+
+    Raises:
+        ValueError: nothing divides.
+    """
+    runs, _, _ = _asked_runs(model, cluster, batch, length, constraints, software)
+    return [LayoutPlan(run, planned_step(run), planned_memory(run)) for run in runs]
+
+
+def _asked_runs(
+    model: ModelSizes,
+    cluster: Cluster,
+    batch: int,
+    length: int,
+    constraints: Constraints | None,
+    software: Software | None,
+) -> tuple[list[TrainingRun], TrainingRun, Constraints]:
+    """The runs of a search, what they have in common, and what was asked."""
+    asked = constraints or Constraints()
+    base = TrainingRun(
+        model, cluster, Axes(), batch, length=length or model.context, schedule=asked.schedule,
+        precision=asked.precision, fused_attention=not cluster.chip.name.startswith(UNFUSED),
+        software=software or Software(),
+    )  # fmt: skip
+    runs = list(_candidates(base, asked))
+    if not runs:
+        raise ValueError(_nothing_divides(base, asked))
+    return runs, base, asked
 
 
 def _candidates(base: TrainingRun, asked: Constraints) -> Iterator[TrainingRun]:

@@ -18,7 +18,7 @@ from dtlearn.pipeline_parallel.checking.simulate import StageTimes, simulate
 from dtlearn.pipeline_parallel.schedules.make import make_schedule
 
 from .flops import run_flops, utilisation
-from .layer_time import STREAM, head_seconds, layer_seconds
+from .layer_time import STREAM, LayerSeconds, head_seconds, layer_seconds
 from .network import collective_seconds, cp_in_node, cp_size, dp_calls, dp_in_node, pp_seconds, pp_size
 from .run import TrainingRun
 
@@ -65,11 +65,37 @@ class StepTime:
         return self.run.tokens / self.total
 
 
-def planned_step(run: TrainingRun) -> StepTime:
-    """The time of a step; a run that does not divide is computed with its averages (`check_run` refuses it)."""
+@dataclass(frozen=True)
+class MeasuredTimes:
+    """What one's own stopwatch says of computation, in the place of what the data sheet lets expect.
+
+    Attributes:
+        forward, backward: seconds of a block and a micro-batch on one rank, recomputation in backward.
+        head: of embedding, LM head and loss of a micro-batch, forward and backward.
+        optimizer: of a step.
+    """
+
+    forward: float
+    backward: float
+    head: float
+    optimizer: float
+
+
+def planned_step(run: TrainingRun, measured: MeasuredTimes | None = None) -> StepTime:
+    """The time of a step; a run that does not divide is computed with its averages (`check_run` refuses it).
+
+    Args:
+        run: of which step.
+        measured: seconds of computation that are known; communication and bubble are planned as ever. There is then
+            no row for a loader.
+    """
     layer, axes, m = layer_seconds(run), run.axes, run.num_microbatches
+    head, optimizer = head_seconds(run), _optimizer(run)
+    if measured is not None:
+        layer = LayerSeconds(measured.forward, measured.backward, 0.0, layer.communication)
+        head, optimizer = measured.head, measured.optimizer
     layers = run.layers_per_stage
-    computation = m * (layers * (layer.forward + layer.backward) + head_seconds(run) / axes.pp)
+    computation = m * (layers * (layer.forward + layer.backward) + head / axes.pp)
     recompute = m * layers * layer.recompute
     tp = m * layers * layer.communication
     tp_exposed = tp * (1 - run.software.tp_hidden)
@@ -87,9 +113,9 @@ def planned_step(run: TrainingRun) -> StepTime:
         "stage to stage": pp_exposed,
         "bubble": bubble,
         "data parallel": dp_exposed,
-        "optimizer": _optimizer(run),
+        "optimizer": optimizer,
     }
-    rows["loader"] = LOADER * sum(rows.values())
+    rows["loader"] = LOADER * sum(rows.values()) if measured is None else 0.0
     return StepTime(run, rows, tp - tp_exposed + cp - cp_exposed + pp - pp_exposed + dp - dp_exposed)
 
 

@@ -568,6 +568,61 @@ def vocabulary_embedding(ids, shard, group=None):
     layer = tensor_parallel.VocabularyParallelEmbedding.from_embedding(whole, group=group)
     return torch.func.functional_call(layer, {"weight": shard}, (ids,))
 """,
+    "ch14.plan_memory": """\
+from unittest import mock
+from dtlearn import planner
+from dtlearn.memory.arithmetic.published import ModelSizes, zero_bytes
+from dtlearn.memory.arithmetic.training_state import training_state
+from dtlearn.planner.memory import block_bytes, live_microbatches
+
+def plan_memory(layers, hidden, heads, vocabulary, length, batch, *, tp, pp, dp, microbatch, zero, **how):
+    model = ModelSizes("of the exercise", layers, hidden, heads, vocabulary, length)
+    axes = planner.Axes(tp, pp, dp)
+    run = planner.TrainingRun(model, None, axes, batch, microbatch, length, fused_attention=False, **how)
+    numbers = layers // pp * ((12 * hidden**2 + 7 * hidden) // tp + 6 * hidden) + vocabulary * hidden // tp
+    numbers += 2 * hidden * (pp == 1)
+    padded = -(-numbers // dp) * dp
+    whole, shared = training_state(numbers, "mixed 18"), zero_bytes(training_state(padded, "mixed 18"), zero, dp)
+    made = {name: min(size, shared[name]) for name, size in whole.items()}
+    made["optimizer"] = made.pop("optimizer state")
+    exact = memory.block_activations
+    paper = lambda *sizes: [row for row in exact(*sizes) if row.formula != "4sb"]  # without the norms' statistics
+    with mock.patch("dtlearn.planner.memory.block_activations", paper):
+        block, live = block_bytes(run), live_microbatches(run)
+    made["activations"] = round(live * layers // pp * block.held + block.whole - block.held)
+    return made
+""",
+    "ch14.mesh_coordinates": """\
+def mesh_coordinates(rank, sizes, axis, step):
+    places = page_mesh.coordinates(rank, sizes)
+    moved = (places[axis] + step) % sizes[axis] - places[axis]
+    return places, rank + moved * page_mesh.strides(sizes)[axis]
+""",
+    "ch14.mesh_groups": """\
+def mesh_groups(sizes, wanted):
+    order = (*sizes, *(axis for axis in FROM_FAST_TO_SLOW if axis not in sizes))
+    layout, mine = MeshLayout(**sizes, order=order), []
+    for axes in wanted:
+        for ranks in layout.groups(*axes):
+            group = dist.new_group(list(ranks))
+            mine += [group] if dist.get_rank() in ranks else []
+    return mine
+""",
+    "ch14.mesh_batch": """\
+def mesh_batch(model, load, num_rows, groups):
+    dp = groups["dp"]
+    inputs, targets = load(torch.arange(num_rows).chunk(dp.size())[dp.rank()].tolist())
+    total = page_mesh.count_tokens(targets, groups)
+    loss_sum = torch.nn.functional.cross_entropy(model(inputs).flatten(0, 1), targets.flatten(), reduction="sum")
+    return data_parallel.samples.token_mean.scale_for_averaging(loss_sum, total, group=dp)
+""",
+    "ch14.mesh_norm": """\
+def mesh_norm(parameters, groups, *, alike, elsewhere, zero, max_norm):
+    not_here = elsewhere | (alike if dist.get_rank(groups["tp"]) > 0 else set())
+    counted = [parameter for name, parameter in parameters.items() if name not in not_here]
+    over = [groups[axis] for axis in ("tp", "pp", "dp")[: 2 + zero]]
+    return clip_grad_norm_(parameters.values(), max_norm, counted=counted, groups=over).item()
+""",
 }
 NAIVE = {
     "ch02.broadcast": (
@@ -585,8 +640,10 @@ def judged(id, source):
     head += "from dtlearn import communication_scheduling\n"
     head += "from dtlearn.communication_scheduling.simulate import play_sends\n"
     head += "from dtlearn import data_parallel, memory, mixed_precision, pipeline_parallel, tensor_parallel, zero\n"
+    head += "from dtlearn.hybrid_parallel import FROM_FAST_TO_SLOW, MeshLayout, page_mesh\n"
     head += "from dtlearn.memory.recomputation import every_k\n"
-    head += "from dtlearn.pipeline_parallel.runner.gradients import average_over_replicas\n\n\n"
+    head += "from dtlearn.pipeline_parallel.runner.gradients import average_over_replicas\n"
+    head += "from dtlearn.sharing.clipping import clip_grad_norm_\n\n\n"
     answer = Answer(head + source, "exercises/answer.py", exercise.name)
     check = replace(find_check(COURSE, exercise), reads=())  # a learner may not hand them in
     sizes = [4] if 4 in exercise.world_sizes else exercise.world_sizes

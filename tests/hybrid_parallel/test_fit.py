@@ -28,7 +28,27 @@ def test_what_fits_has_no_faults():
         (CUBE, {"num_heads": 5}, "tp=2 does not divide 5 heads: tp can be 1 or 5"),
         (CUBE, {"num_layers": 7}, "2 stages divide neither 7 layers nor 9"),
         (CUBE, {"num_layers": 4, "chunks": 4}, "8 stages divide neither 4 layers nor 6"),
-        (CUBE, {"sequence_length": 9}, "tp=2 times cp=1 is 2, which does not divide 9 tokens"),
+        (CUBE, {"sequence_length": 9}, "tp=2 times cp=1 needs a multiple of 2, and there are 9 tokens: take 8 or 10"),
+        (
+            MeshLayout(cp=3),
+            {"world_size": 3, "sequence_length": 9},
+            "of 2 chunks on each cp rank needs a multiple of 6",
+        ),
+        (
+            MeshLayout(tp=4, cp=2),
+            {"sequence_length": 12},
+            "needs a multiple of 8, and there are 12 tokens: take 8 or 16",
+        ),
+        (
+            MeshLayout(tp=2, cp=4),
+            {"context_method": "ulysses"},
+            "the 2 heads of a tp rank over cp=4, which does not go: cp",
+        ),
+        (
+            MeshLayout(dp=2, ep=4),
+            {"num_experts": 6, "num_microbatches": 1},
+            "ep=4 does not divide 6 experts: ep can be 1",
+        ),
         (CUBE, {"global_batch": 4}, "4 rows is too small: dp=2 in 4 micro-batches need 8"),
         (CUBE, {"global_batch": 12}, "8 parts, which do not divide a global batch of 12 rows: take 8 or 16"),
         (MeshLayout(dp=2, ep=2), {"world_size": 4, "global_batch": 4}, "dp=2 times ep=2 in 4 micro-batches need 16"),

@@ -67,6 +67,8 @@ def test_rows_go_by_dp_and_ep():
     for rank in seen:
         assert {seen[other] for other in ALL_AXES.group(rank, "tp", "pp", "cp")} == {seen[rank]}
         assert len({seen[other] for other in ALL_AXES.group(rank, "dp", "ep")}) == 4
+        place = ALL_AXES.coordinates(rank)
+        assert seen[rank] == 2 * place.dp + place.ep  # neighbours along ep have neighbouring rows
 
 
 def test_axes_in_use():

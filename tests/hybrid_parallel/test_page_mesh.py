@@ -5,7 +5,7 @@ import torch
 import torch.distributed as dist
 
 import dtlearn
-from dtlearn.hybrid_parallel import MeshLayout, build_stages, even_boundaries, page_mesh
+from dtlearn.hybrid_parallel import FROM_FAST_TO_SLOW, MeshLayout, build_stages, even_boundaries, make_groups, page_mesh
 from dtlearn.pipeline_parallel import PipelineRunner, make_schedule, tied_embedding
 from dtlearn.tensor_parallel import sequence_parallel_parameters, vocabulary_parallel_cross_entropy
 from dtlearn.tensor_parallel.gradient_states import note_load
@@ -32,6 +32,7 @@ def trained(sizes):
     place = page_mesh.coordinates(dist.get_rank(), sizes)
     is_divided = sizes["tp"] > 1
     schedule = make_schedule("1f1b", sizes["pp"], 2)
+    layout = MeshLayout(**sizes, order=(*sizes, *(axis for axis in FROM_FAST_TO_SLOW if axis not in sizes)))
     stage = build_stages(
         gpt,
         even_boundaries(gpt.num_layers, sizes["pp"]),
@@ -39,7 +40,7 @@ def trained(sizes):
         seed=0,
         sequence_parallel=is_divided,
         device=dtlearn.device(),
-        group=groups["tp"],
+        groups=make_groups(layout),
     )[place["pp"]]
     parameters, dims = dict(stage.named_parameters()), split_dims(stage)
     optimizer = torch.optim.SGD(parameters.values(), lr=0.3, momentum=0.9)

@@ -15,7 +15,7 @@ def kept():
         (stage,) = model.stages.values()
         parameters = list(stage.runs.parameters())
         stage.optimizer.zero_grad()
-        model.runner.step(*(model.own_rows(part) for part in next(batches(1))))  # gradients, and no update
+        model.runner.step(*(model.own_tokens(part) for part in next(batches(1))))  # gradients, and no update
         gradients = [p.grad for p in parameters if p.grad is not None]
         gradients += [p.grad for p in stage.pieces.values() if p.grad is not None and zero == 2]
         moments = [state["exp_avg"] for state in stage.inner.state.values()]

@@ -17,7 +17,7 @@ def parts(tied):
     torch.manual_seed(torch.distributed.get_rank())
     groups = make_groups(MeshLayout(tp=2))
     sizes = config(tied)
-    stages = build_stages(sizes, (0, 3, 6), [0, 1], seed=4, device=dtlearn.device(), group=groups.tp)
+    stages = build_stages(sizes, (0, 3, 6), [0, 1], seed=4, device=dtlearn.device(), groups=groups)
     torch.manual_seed(4)
     whole = ParallelGPT.from_gpt(GPT(sizes), group=groups.tp).state_dict()
     found = {}
@@ -38,8 +38,8 @@ def test_each_stage_has_its_part_of_one_model(tied, device):
 
 def one_stage():
     groups = make_groups(MeshLayout())
-    whole = build_stages(config(True), (0, 6), [0], seed=0, group=groups.tp)[0]
-    last = build_stages(config(), (0, 3, 6), [1], seed=0, group=groups.tp)
+    whole = build_stages(config(True), (0, 6), [0], seed=0, groups=groups)[0]
+    last = build_stages(config(), (0, 3, 6), [1], seed=0, groups=groups)
     names = [name for name, _ in last[1].named_parameters()]
     return (
         len(list(whole.parameters())),

@@ -2,6 +2,7 @@
 
 import pytest
 
+from dtlearn.expert_parallel import ExpertGPTConfig
 from dtlearn.hybrid_parallel import recorded_bytes, train, whole_parameters
 from dtlearn.models import GPTConfig, max_difference
 from dtlearn.runtime.errors import RankError
@@ -20,6 +21,7 @@ def alone():
     [
         {"dp": 2},
         {"tp": 2, "pp": 2, "num_microbatches": 2},
+        {"cp": 2, "zero": 1},
         {"tp": 2, "pp": 2, "dp": 2, "zero": 1, "num_microbatches": 2, "order": ("dp", "tp", "pp", "cp", "ep")},
     ],
     ids=str,
@@ -29,6 +31,14 @@ def test_every_layout_has_the_losses_of_one_rank(alone, options):
     assert run.losses == pytest.approx(alone.losses, abs=TOLERANCE) and run.record is None
     assert run.losses[1] < run.losses[0]
     assert max_difference(whole_parameters(run.states), whole_parameters(alone.states)).value < 1e-4  # a tenth of lr
+
+
+def test_experts_too():
+    """One micro-batch of all rows, so that the auxiliary loss is the same."""
+    of_mixtures = TINY | {"config": ExpertGPTConfig(context_length=16, num_layers=2, num_heads=2, hidden_size=16)}
+    alone, divided = train(**of_mixtures), train(**of_mixtures, ep=2, zero=1)
+    assert divided.losses == pytest.approx(alone.losses, abs=TOLERANCE)
+    assert max_difference(whole_parameters(divided.states), whole_parameters(alone.states)).value < 1e-4
 
 
 def test_a_run_is_resumed_on_another_mesh(alone):

@@ -5,11 +5,13 @@ from dataclasses import replace
 import pytest
 
 from dtlearn.memory.arithmetic.fits import what_fits
-from dtlearn.memory.arithmetic.published import GPUS, ModelSizes
+from dtlearn.memory.arithmetic.published import GPUS, ModelSizes, sizes_of
+from dtlearn.models import GPTConfig
 from dtlearn.pipeline_parallel.checking.simulate import simulate
 from dtlearn.pipeline_parallel.schedules.make import make_schedule
 from dtlearn.planner import Axes, TrainingRun, find_model, parse_cluster, planned_memory
 from dtlearn.planner.memory import FRAGMENTATION, FRAMEWORK, block_bytes, live_microbatches
+from dtlearn.tensor_parallel.arithmetic.activations import gpt_block, table_bytes
 
 
 def block(**changes):
@@ -58,13 +60,24 @@ def test_one_gpu_has_the_state_that_the_memory_chapter_says():
 
 
 @pytest.mark.parametrize("name", ["gpipe", "1f1b", "interleaved", "zb_h1", "zbv"])
-@pytest.mark.parametrize(("p", "m"), [(4, 8), (4, 4), (2, 8)])
+@pytest.mark.parametrize(("p", "m"), [(4, 8), (4, 4), (2, 8), (4, 2)])
 def test_live_microbatches_are_those_of_the_schedule(gpt3, name, p, m):
+    if name == "interleaved" and m % p:
+        pytest.skip("its micro-batches go in groups of p")
     chunks = 2 if name in ("interleaved", "zbv") else 1
     timeline = simulate(make_schedule(name, p, m, chunks if chunks > 1 else None))
     axes = Axes(1, p, 1, virtual_stages=chunks if name == "interleaved" else 1)
     run = replace(gpt3, axes=axes, batch=m, schedule=name)
     assert live_microbatches(run) == pytest.approx(max(timeline.peak_live) / chunks)
+
+
+def test_zero_divides_over_dp_and_cp(gpt3):
+    """All ranks that hold a copy of a parameter share its state: also those that have other tokens of the same rows."""
+    layouts = (Axes(8, 2, 4, 1), Axes(8, 2, 2, 2), Axes(8, 2, 1, 4))
+    states = [planned_memory(replace(gpt3, axes=axes)).rows["optimizer state"] for axes in layouts]
+    assert states[0] == states[1] == states[2]
+    undivided = planned_memory(replace(gpt3, axes=Axes(8, 2, 1))).rows["optimizer state"]
+    assert states[0] == pytest.approx(undivided / 4, rel=0.01)
 
 
 def test_what_saves_memory_saves_memory(gpt3):
@@ -102,3 +115,18 @@ def test_the_assumptions_are_in_the_rows(gpt3):
     rows = planned_memory(gpt3).rows
     assert rows["framework"] == FRAMEWORK
     assert rows["fragmentation"] == pytest.approx(FRAGMENTATION * (sum(rows.values()) - rows["fragmentation"]))
+
+
+@pytest.mark.parametrize("tp", [1, 2, 4])
+@pytest.mark.parametrize("sequence_parallel", [False, True])
+@pytest.mark.parametrize("gather_again", [False, True])
+def test_a_block_of_the_courses_gpt_is_known_to_the_byte(tp, sequence_parallel, gather_again):
+    """In fp32, beside the tensor-parallel chapter's table, which the ledger is held to."""
+    config = GPTConfig(hidden_size=32, context_length=16)
+    run = TrainingRun(
+        sizes_of(config), parse_cluster(f"{tp}xA100"), Axes(tp), 3, microbatch=3, length=16, recompute="none",
+        sequence_parallel=sequence_parallel, gather_again=gather_again, element_bytes=4,
+    )  # fmt: skip
+    options = {"sequence_parallel": sequence_parallel, "gather_again": gather_again}
+    assert block_bytes(run).whole == table_bytes(gpt_block(config, 3, 16), tp, **options)
+    assert block_bytes(replace(run, recompute="full")).held == 4 * 3 * 16 * 32 / (tp if sequence_parallel else 1)

@@ -9,8 +9,8 @@ import pytest
 
 from dtlearn.hybrid_parallel.layout import MeshLayout
 from dtlearn.planner import Axes, bytes_by_axis
+from dtlearn.planner.hardware import LATENCY
 from dtlearn.planner.network import (
-    LATENCY,
     collective_seconds,
     cp_in_node,
     dp_calls,
@@ -33,10 +33,12 @@ def test_a_ring_sends_what_it_is_known_to_send():
     "axes",
     [Axes(8, 8, 1), Axes(4, 2, 8), Axes(2, 1, 32), Axes(1, 1, 64), Axes(2, 2, 8, 2), Axes(16, 4, 1), Axes(1, 64)],
 )
-def test_groups_lie_on_nodes_as_the_layout_has_them(gpt3, axes):
+@pytest.mark.parametrize("outermost", ["pp", "dp"])
+def test_groups_lie_on_nodes_as_the_layout_has_them(gpt3, axes, outermost):
     """`hybrid_parallel`'s layout numbers the ranks; nodes are eight neighbouring numbers."""
-    run = replace(gpt3, axes=axes)
-    mesh = MeshLayout(axes.tp, axes.pp, axes.dp, axes.cp)
+    run = replace(gpt3, axes=axes, outermost=outermost)
+    order = ("tp", "cp", "ep", *(("dp", "pp") if outermost == "pp" else ("pp", "dp")))
+    mesh = MeshLayout(axes.tp, axes.pp, axes.dp, axes.cp, order=order)
 
     def in_node(axis):
         return sum(rank < 8 for rank in mesh.group(0, axis))
@@ -62,7 +64,9 @@ def test_leaving_the_node_is_the_cliff(gpt3):
     near = collective_seconds(gpt3, "all-reduce", 1e9, 8, 8)
     assert collective_seconds(gpt3, "all-reduce", 1e9, 16, 8) > near
     assert collective_seconds(gpt3, "all-reduce", 1e9, 8, 1) > 8 * near
-    assert pp_seconds(replace(gpt3, axes=Axes(1, 8, 8)), 1e9) < pp_seconds(gpt3, 1e9)
+    far = pp_seconds(replace(gpt3, axes=Axes(1, 8, 8)), 1e9)  # replicas lie between the stages
+    assert pp_seconds(replace(gpt3, axes=Axes(1, 8, 8), outermost="dp"), 1e9) < far
+    assert pp_seconds(replace(gpt3, axes=Axes(1, 8, 1)), 1e9) < far
 
 
 @pytest.mark.parametrize(
@@ -86,6 +90,20 @@ def test_bytes_of_dp_for_each_parameter(gpt3, stage, each):
     assert bytes_by_axis(run)["dp"] == pytest.approx(each * run.rank_parameters * 7 / 8)
     many = bytes_by_axis(replace(run, batch=32))["dp"]
     assert many == pytest.approx({0: 1, 1: 1, 2: (2 + 4 * 4) / 6, 3: 4}[stage] * each * run.rank_parameters * 7 / 8)
+
+
+def test_fp32_sends_twice_as_much_and_latencies_are_the_clusters(gpt3):
+    run = replace(gpt3, axes=Axes(2, 4, 4, 2), zero_stage=1)
+    half, whole = bytes_by_axis(run), bytes_by_axis(replace(run, element_bytes=4, precision="fp32 Adam"))
+    assert {axis: whole[axis] / half[axis] for axis in ("tp", "cp", "pp")} == {"tp": 2, "cp": 2, "pp": 2}
+    assert whole["dp"] / half["dp"] == pytest.approx(8 / 6)  # gradients are reduced in fp32 in both
+    slow = replace(run, cluster=replace(run.cluster, link_latency=1.0, network_latency=2.0))
+    assert (
+        collective_seconds(slow, "all-gather", 8e9, 8, 8) > 7 and collective_seconds(slow, "all-gather", 1, 8, 1) > 14
+    )
+    assert pp_seconds(slow, 1) > 2
+    (call,) = dp_calls(replace(run, zero_stage=0), parameters=10)
+    assert call.size == 40
 
 
 def test_a_sharded_pipeline_is_gathered_once(gpt3):

@@ -2,7 +2,15 @@
 
 import pytest
 
-from dtlearn.planner import Constraints, find_model, parse_cluster, planned_memory, run_faults, search_layouts
+from dtlearn.planner import (
+    Constraints,
+    find_model,
+    parse_cluster,
+    planned_layouts,
+    planned_memory,
+    run_faults,
+    search_layouts,
+)
 
 
 @pytest.fixture(scope="module")
@@ -23,6 +31,17 @@ def test_all_plans_divide_and_fit_and_are_in_order(bloom):
         assert planned_memory(plan.run).total <= plan.run.cluster.memory
     times = [plan.step.total for plan in bloom]
     assert times == sorted(times)
+
+
+def test_all_layouts_hold_those_of_the_search_and_those_that_do_not_fit(bloom):
+    plans = planned_layouts(find_model("bloom"), parse_cluster("384xA100-80GB", 12.5e9), 2048)
+    assert not any(run_faults(plan.run) for plan in plans)
+    assert len({plan.run for plan in plans}) == len(plans)
+    fitting = [plan for plan in plans if plan.memory.fits]
+    assert {plan.run for plan in bloom} < {plan.run for plan in fitting} and len(fitting) < len(plans)
+    assert min(plan.step.total for plan in fitting) == bloom[0].step.total
+    with pytest.raises(ValueError, match=r"is no multiple|takes a batch"):
+        planned_layouts(find_model("bloom"), parse_cluster("384xA100-80GB"), 1)
 
 
 def test_llama_3s_tensor_parallelism_is_found():

@@ -6,8 +6,9 @@ import pytest
 
 from dtlearn.pipeline_parallel.checking.simulate import simulate
 from dtlearn.pipeline_parallel.schedules.make import make_schedule
-from dtlearn.planner import Axes, planned_step
+from dtlearn.planner import Axes, MeasuredTimes, planned_step
 from dtlearn.planner.hardware import Cluster
+from dtlearn.planner.network import collective_seconds, cp_in_node, cp_size
 from dtlearn.planner.step import bubble_share
 
 
@@ -79,3 +80,17 @@ def test_utilisations_are_in_order(gpt3):
 def test_context_parallelism_costs_and_hides_as_much(gpt3):
     step = planned_step(replace(gpt3, axes=Axes(8, 4, 1, 2)))
     assert 0 < step.rows["context parallel"] < step.hidden
+    one = collective_seconds(step.run, "all-gather", cp_size(step.run), 2, cp_in_node(step.run))
+    gathers = (
+        3 * step.run.layers_per_stage * step.run.num_microbatches
+    )  # forward, backward, and the gradients' way home
+    assert step.rows["context parallel"] == pytest.approx(gathers * one / 2)
+
+
+def test_measured_computation_takes_the_place_of_the_chips(gpt3):
+    """By hand: 64 micro-batches of 12 layers a stage; the head is shared by the stages; communication stays."""
+    planned, measured = planned_step(gpt3), planned_step(gpt3, MeasuredTimes(0.01, 0.02, 0.08, 0.5))
+    assert measured.rows["computation"] == pytest.approx(64 * (12 * 0.03 + 0.08 / 8))
+    assert (measured.rows["optimizer"], measured.rows["loader"]) == (0.5, 0)
+    for name in ("tensor parallel", "stage to stage", "data parallel"):
+        assert measured.rows[name] == planned.rows[name]

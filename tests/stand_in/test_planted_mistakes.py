@@ -68,6 +68,20 @@ MISTAKES = {
         ("tests.tensor_parallel.test_gpt:trained", "plain", "sgd", None),
         TWO_DEVICES,
     ),
+    "context_parallel": (
+        "dtlearn.context_parallel.gpt",
+        "self.layout, device=tokens.device)",
+        "self.layout)",
+        ("tests.context_parallel.test_gpt:parity", [("ring", "zigzag", "sgd", False)]),
+        TWO_DEVICES,
+    ),
+    "expert_parallel": (
+        "dtlearn.expert_parallel.routing",
+        "flat.new_zeros(num_experts)",
+        "torch.zeros(num_experts, dtype=torch.int64)",
+        ("tests.expert_parallel.runs:on_device",),
+        TWO_DEVICES,
+    ),
     "mixed_precision": (
         "dtlearn.mixed_precision.rounding",
         "torch.rand(x.shape, generator=generator,",

@@ -21,10 +21,10 @@ from .. import plain_values
 from ..check import Case, Check, Given, Stress
 from ..verdict import Result
 from .compare import compare
-from .run_case import Answer, CaseRanks
+from .run_case import Answer, CaseRanks, Evidence
 
 NAMED, DIFFICULTY = "DTL-MISTAKE", "DTL-DIFFICULTY"  # an edit; the first case that is wrong
-_SECONDS = 60.0  # for all edits; they take milliseconds, but for a machine that is busy
+_SECONDS = 60.0  # for a task of edits; they take milliseconds, but for a machine that is busy
 
 
 @dataclass(frozen=True)
@@ -112,14 +112,20 @@ def values_of_edits(check: Check, runs: Sequence[tuple[Case, Given]]) -> dict[in
     if not check.edits or check.solution is None or not check.solution.is_file():
         return {}
     answers = answers_of_edits(check)
-    plain = replace(check, stress=Stress(), hold=None)
+    plain, evidence = replace(check, stress=Stress(), hold=None), list[Evidence]()
+    at_once = check.edits_at_once or len(answers)
     with CaseRanks() as ranks:
         try:
-            evidence = ranks.run_all(plain, [(case, given, a) for a in answers for case, given in runs], _SECONDS)
+            for first in range(0, len(answers), at_once):
+                some = answers[first : first + at_once]
+                part = ranks.run_all(plain, [(case, given, a) for a in some for case, given in runs], _SECONDS)
+                if not part:
+                    return {}
+                evidence += part
         except (LaunchError, Tampered):  # the second: more marks than a rank may set
             return {}
     values = [[plain_values.load(data or b"")["value"] for data in one.returned] for one in evidence]
-    return {n: values[n * len(runs) : (n + 1) * len(runs)] for n in range(len(answers))} if values else {}
+    return {n: values[n * len(runs) : (n + 1) * len(runs)] for n in range(len(answers))}
 
 
 def answers_of_edits(check: Check) -> list[Answer]:

@@ -155,3 +155,21 @@ def test_edits_with_more_marks_than_a_rank_may_set_name_nothing(check, monkeypat
     monkeypatch.setattr(CaseRanks, "run_all", run_all)
     case = check.all_cases(2, 1)[0]
     assert values_of_edits(check, [(case, check.inputs(case))]) == {}
+
+
+def test_edits_may_be_several_tasks_of_the_ranks_which_lead_to_the_same_values(check, monkeypatch):
+    tasks, run_all = [], CaseRanks.run_all
+
+    def counted(self, check, runs, seconds):
+        tasks.append(len(runs))
+        return run_all(self, check, runs, seconds)
+
+    monkeypatch.setattr(CaseRanks, "run_all", counted)
+    cases = check.all_cases(2, 1)
+    runs = [(case, check.inputs(case)) for case in cases]
+    in_one = values_of_edits(check, runs)
+    assert repr(values_of_edits(dataclasses.replace(check, edits_at_once=1), runs)) == repr(
+        in_one
+    )  # as text: it has a NaN
+    assert tasks == [2 * len(cases), len(cases), len(cases)]
+    assert len({str(values) for values in in_one.values()}) == len(EDITS)

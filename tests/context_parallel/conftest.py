@@ -1,0 +1,12 @@
+"""For all tests of context parallelism: tensors are small, and more threads would only wait for each other."""
+
+import pytest
+import torch
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
