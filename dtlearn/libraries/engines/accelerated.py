@@ -8,6 +8,7 @@ import accelerate
 import torch
 import torch.distributed as dist
 from accelerate import DeepSpeedPlugin, FullyShardedDataParallelPlugin
+from accelerate.utils import InitProcessGroupKwargs
 
 from dtlearn.runtime.recording.phases import phase
 
@@ -30,9 +31,14 @@ class AccelerateLoop:
             recompute_blocks(model)
         self.run = run
         self.accelerator = accelerate.Accelerator(
-            cpu=True, mixed_precision=words[run.precision], gradient_accumulation_steps=run.accumulation, **plugin
+            cpu="deepspeed_plugin" not in plugin,  # with cpu=True a DeepSpeed plugin is ignored, without a word
+            mixed_precision=words[run.precision],
+            gradient_accumulation_steps=run.accumulation,
+            **plugin,
         )
-        if not plugin and self.accelerator.num_processes != run.world_size:
+        if "fsdp_plugin" in plugin:
+            believe_in_fsdp(self.accelerator, plugin["fsdp_plugin"])
+        if self.accelerator.num_processes != run.world_size:
             raise ValueError(
                 f"Accelerate found {self.accelerator.num_processes} process, not {run.world_size}. `accelerate launch "
                 "--cpu --num_processes N` starts one only: use torchrun"
@@ -56,6 +62,16 @@ class AccelerateLoop:
         return mean_over_ranks(total)
 
 
+def believe_in_fsdp(accelerator: accelerate.Accelerator, plugin: FullyShardedDataParallelPlugin) -> None:
+    """Have Accelerate take its FSDP plugin seriously on the processor, as it does on GPUs.
+
+    Its `AcceleratorState` looks at the plugin only where it has found GPUs or the like; on the processor it forgets it
+    and wraps the model in DDP, with the same losses, and without a word. The record shows it: `accelerate_ignored`.
+    """
+    shared = accelerator.state._shared_state
+    shared["distributed_type"], shared["fsdp_plugin"] = accelerate.DistributedType.FSDP, plugin
+
+
 def accelerate_ddp(run: RunDescription) -> AccelerateLoop:
     """Accelerate without a plugin: DDP."""
     refuse(run, "accelerate_ddp", tp=1, pp=1, precision=("fp32", "bf16"))
@@ -77,4 +93,6 @@ def accelerate_deepspeed(run: RunDescription) -> AccelerateLoop:
     quiet_deepspeed()
     config = {key: value for key, value in ds_config_of(run).items() if key != "optimizer"}
     config["zero_allow_untested_optimizer"] = True
-    return AccelerateLoop(run, deepspeed_plugin=DeepSpeedPlugin(hf_ds_config=config))
+    # Without a GPU Accelerate knows no backend of its own, and would take every rank for a run alone.
+    backend = InitProcessGroupKwargs(backend="gloo")
+    return AccelerateLoop(run, deepspeed_plugin=DeepSpeedPlugin(hf_ds_config=config), kwargs_handlers=[backend])

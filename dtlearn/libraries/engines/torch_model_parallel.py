@@ -8,7 +8,6 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
-from torch.nn.parallel import DistributedDataParallel
 
 from dtlearn.models.gpt import GPT
 from dtlearn.runtime.recording.phases import phase
@@ -61,22 +60,22 @@ class TensorParallelLoop(TorchLoop):
 
 
 class TorchPipeline:
-    """torch.distributed.pipelining with 1F1B; replicas of a stage are DDP's.
+    """torch.distributed.pipelining with 1F1B; replicas of a stage are FSDP2's, whole from forward to the last backward.
 
+    DDP will not do: its reducer and the pipeline's micro-batches disagree in the second step (torch 2.13).
     The micro-batches of accumulation are those of the pipeline.
 
     **Communication**: activations to the next stage and their gradients back, a message each for every micro-batch;
-    one all-reduce of the stage's gradients among its replicas.
+    an all-gather of the stage's parameters and a reduce-scatter of their gradients among its replicas, once a step.
     """
 
     def __init__(self, run: RunDescription) -> None:
         refuse(run, "pipeline", tp=1, precision="fp32", clipping=0.0)
         self.run, self.mesh = run, init_device_mesh("cpu", (run.pp, run.dp), mesh_dim_names=("pp", "dp"))
         self.stage_index, self.replica = self.mesh.get_local_rank("pp"), self.mesh.get_local_rank("dp")
-        module: nn.Module = own_stage(run, self.stage_index)
+        module = own_stage(run, self.stage_index)
         if run.dp > 1:
-            module = DistributedDataParallel(module, process_group=self.mesh.get_group("dp"))
-        self.module = module
+            fully_shard(module, mesh=self.mesh["dp"], reshard_after_forward=False)
         self.optimizer = build_optimizer(run, module)
         group = self.mesh.get_group("pp")
         stage = PipelineStage(module, self.stage_index, run.pp, torch.device("cpu"), group=group)
