@@ -1,6 +1,7 @@
 """For all tests: headless rendering, interrupts, skips for what a machine lacks, a watch for processes left behind."""
 
 import contextlib
+import importlib.util
 import os
 import shutil
 import signal
@@ -98,6 +99,8 @@ def pytest_collection_modifyitems(items):
     wanted = any(item.get_closest_marker("browser") for item in items)
     if wanted and os.environ.get("DTLEARN_REQUIRE_BROWSER") != "1" and not find_chromium():
         skip(items, "browser", "no Chromium: install it (Debian, Ubuntu: sudo apt install chromium) to run this test")
+    if importlib.util.find_spec("deepspeed") is None:
+        skip(items, "libraries", "no DeepSpeed for this Python: `make libraries` makes an environment with it")
     # Workers take files in this order: with the long ones first, none of them is alone at the end with one of these.
     turn = {item.path: 3 for item in items}
     for item in items:

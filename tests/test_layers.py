@@ -35,6 +35,7 @@ LAYERS = {
     "context_parallel": 4,
     "expert_parallel": 4,
     "hybrid_parallel": 5,
+    "libraries": 5,
     "train": 5,
     "planner": 5,
     "course": 5,

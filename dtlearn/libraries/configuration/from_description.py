@@ -7,15 +7,15 @@ from typing import Any
 
 from ..description import RunDescription
 
-BUCKET = 25 * 2**20 // 4  # elements: DDP's 25 MiB, in fp32
+LARGEST_BUCKET = 25 * 2**20 // 4  # elements: DDP's 25 MiB, in fp32
 
 
 def ds_config_of(run: RunDescription) -> dict[str, Any]:
     """The `ds_config` of a run, with all that a comparison needs said and nothing left to defaults that have moved.
 
     `gradient_clipping` stands there even if it is 0: left out, it is 1.0 since 0.19.4. `torch_adam` takes torch's own
-    Adam: DeepSpeed's is compiled when it is first used. The buckets are as large as DDP's: by default they are 5e8
-    elements, which are allocated at once, 2 GB in fp32, for the smallest model too. All else keeps its default unless
+    Adam: DeepSpeed's is compiled when it is first used. A bucket holds the whole model, and 25 MiB at most, as DDP's:
+    by default it has 5e8 elements, which are allocated at once, 2 GB in fp32, for the smallest model too. All else keeps its default unless
     `run.options` says otherwise.
 
     Returns:
@@ -27,7 +27,8 @@ def ds_config_of(run: RunDescription) -> dict[str, Any]:
         parameters |= {"torch_adam": True, "adam_w_mode": True}
     zero: dict[str, Any] = {"stage": run.zero_stage}
     if run.zero_stage:
-        zero |= {"reduce_bucket_size": BUCKET, "allgather_bucket_size": BUCKET}
+        bucket = min(LARGEST_BUCKET, run.config.num_parameters)
+        zero |= {"reduce_bucket_size": bucket, "allgather_bucket_size": bucket}
     if run.offload_optimizer:
         zero["offload_optimizer"] = {"device": "cpu", "pin_memory": False}
     if run.offload_parameters:

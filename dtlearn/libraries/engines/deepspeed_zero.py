@@ -48,6 +48,7 @@ class DeepSpeedZero:
         self.run, model, config = run, build_model(run), ds_config_of(run)
         if run.recompute:
             deepspeed = quiet_deepspeed()
+            deepspeed.init_distributed(dist_backend="gloo", dist_init_required=False, verbose=False)
             deepspeed.checkpointing.configure(None, deepspeed_config=config)
             # DeepSpeed's own `checkpoint` is the reentrant one: it needs an input that has a gradient, as blocks have.
             recompute_blocks(model, lambda function, x: deepspeed.checkpointing.checkpoint(function, x))

@@ -1,0 +1,48 @@
+"""All runs side by side: equal losses, and what each library sends, holds and needs written."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable
+from typing import Any
+
+from .result import LibraryResult
+
+
+def comparison_rows(results: Iterable[LibraryResult]) -> list[dict[str, Any]]:
+    """A row for each run: title, last loss, calls and bytes of rank 0's step, ring bytes, memory, milliseconds."""
+    return [
+        {
+            "library": result.title,
+            "last loss": round(result.losses[-1], 5),
+            "calls": sum(row.calls for row in result.calls),
+            "payload, kB": round(sum(row.nbytes for row in result.calls) / 1000, 1),
+            "sent in rings, kB": round(result.wire_bytes / 1000, 1),
+            "kept, kB": round(max(result.state_bytes) / 1000),
+            "peak, kB": round(max(result.peak_bytes) / 1000),
+            "step, ms": round(result.seconds * 1000),
+        }
+        for result in results
+    ]
+
+
+def call_rows(result: LibraryResult, rank: int = 0) -> list[dict[str, Any]]:
+    """A row for each kind of call of a rank's step, in the order of the first."""
+    return [
+        {
+            "phase": row.phase,
+            "call": row.op + (f" ({row.reduce_op})" if row.reduce_op else ""),
+            "ranks": row.group_size,
+            "dtype": row.dtype,
+            "calls": row.calls,
+            "kB": round(row.nbytes / 1000, 1),
+        }
+        for row in result.ranks[rank]
+    ]
+
+
+def lines_of(code: Any) -> int:
+    """Lines that one has to write for a way to train: of a function or a class, without its docstring and blanks."""
+    source = inspect.getsource(code).splitlines()
+    docstring = (inspect.getdoc(code) or "").splitlines()
+    return sum(1 for line in source if line.strip()) - sum(1 for line in docstring if line.strip())
