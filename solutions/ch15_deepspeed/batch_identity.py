@@ -41,7 +41,12 @@ MICRO = "train_micro_batch_size_per_gpu"
 STEPS = "gradient_accumulation_steps"
 
 
-def batch_identity(config: dict[str, Any], world_size: int, tp: int = 1, pp: int = 1) -> dict[str, Any]:
+def batch_identity(
+    config: dict[str, Any],
+    world_size: int,
+    tp: int = 1,
+    pp: int = 1,
+) -> dict[str, Any]:
     """Return the config with all three batch sizes."""
     # BEGIN SOLUTION: find dp, fill in what is missing, and refuse what does not fit
     if world_size % (tp * pp):

@@ -1,5 +1,5 @@
-# expect: DTL-DIFFICULTY
-# says: adam_w_mode has to be False for L2
+# expect: DTL-MISTAKE
+# says: the type "Adam" alone is AdamW in DeepSpeed
 
 
 def ds_config(

@@ -1,5 +1,5 @@
-# expect: DTL-DIFFICULTY
-# says: no clipping is stated as gradient_clipping 0
+# expect: DTL-MISTAKE
+# says: clipping is not stated where none is wanted
 
 
 def ds_config(**wish):

@@ -1,4 +1,4 @@
-# expect: DTL-RAISED
+# expect: DTL-DIFFICULTY
 # says: in the order of the ranks' numbers
 
 import math
