@@ -3,7 +3,7 @@
     .venv-libraries/bin/python -m tests.course.record_ch15_steps
 
 writes `dtlearn/checks/ch15_deepspeed/recorded_steps.json`. It runs in the libraries' environment: DeepSpeed itself
-sends. `test_ch15_real_deepspeed.py` runs some of the steps again, and holds them against the file.
+sends. `test_ch15_checks.py` runs some of the steps again, and holds them against the file.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import contextlib
 import importlib.metadata
 import itertools
 import json
-import os
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from datetime import date
@@ -24,6 +23,7 @@ import torch.distributed as dist
 from torch import nn
 
 from dtlearn import run_ranks
+from dtlearn.libraries.quiet_deepspeed import quiet_deepspeed
 
 FILE = Path(__file__).parents[2] / "dtlearn/checks/ch15_deepspeed/recorded_steps.json"
 STEPS = 4  # the last one is kept: ZeRO 3 traces the modules in the first, and prefetches from the third on
@@ -153,11 +153,7 @@ def pipelining(job: Job) -> None:
 
 
 def deepspeed(job: Job) -> None:
-    os.environ.setdefault("DS_ACCELERATOR", "cpu")
-    import deepspeed as library
-    import deepspeed.ops
-
-    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False  # else it compiles one
+    library = quiet_deepspeed()
     options = dict(job.options)
     bf16 = options.pop("bf16", False)
     config = {

@@ -31,8 +31,8 @@ CASES: dict[str, dict[str, Any]] = {
         "trained": [{"layer.weight": [3, 3], "layer.bias": [3], "head.weight": [2, 2]}],
     },
     "a parameter with one element": {
-        "says": "a parameter may have fewer elements than there are ranks, and the shape ()",
-        **{"trained": [{"scale": [], "layer.weight": [2, 2]}], "n": 4},
+        "says": "a parameter may have fewer elements than there are ranks: each rank has one, which may be padding",
+        **{"trained": [{"scale": [1], "layer.weight": [2, 2]}], "n": 4},
     },
     "two parameter groups": {
         "says": "param_shapes has a dict for each parameter group of the optimizer, and all of them count",
@@ -103,7 +103,8 @@ EDITS = (
     Edit("the padding is left in: cut each parameter to its own elements",
          {CUT: "", VIEW: ".view(shape if math.prod(shape) % len(parts) == 0 else -1)\n"}),
     Edit("the padding is taken from the front: it is at the end", {CUT: "[-math.prod(shape) :]"}),
-    Edit("a scalar has the shape (1,): its shape is ()", {VIEW: ".view(shape or [1])\n"}),
+    Edit("a parameter with fewer elements than ranks takes no room in the vectors: it has one of each rank's",
+         {START: "start = stop if math.prod(shape) >= len(flats) else start"}),
     Edit("only the first parameter group is read", {GROUPS: 'for group in first["param_shapes"][:1] for item'}),
     Edit("each parameter group begins at the start of the flat vector",
          {"    for name, shape in (item": "    begins = [next(iter(g)) for g in first['param_shapes']]\n"
