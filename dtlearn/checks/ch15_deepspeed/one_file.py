@@ -169,10 +169,13 @@ def inputs(case: Case) -> Given:
 def on_rank(answer: Any, files: Any, whole: Any, tied: Any, refused: Any) -> Any:
     from dtlearn.grading.on_rank.tools import refusal_naming
 
-    for model in files.values():  # the shapes as in the file
-        model["param_shapes"] = [{k: torch.Size(v) for k, v in d.items()} for d in model.get("param_shapes", [])]
-        if frozen := model.get("frozen_param_shapes"):
-            model["frozen_param_shapes"] = {name: torch.Size(shape) for name, shape in frozen.items()}
+    def sized(shapes: Any) -> Any:  # as in the file
+        return shapes and {name: torch.Size(shape) for name, shape in shapes.items()}
+
+    files = {name: dict(content) for name, content in files.items()}
+    for model in (content for content in files.values() if "param_shapes" in content):
+        model["param_shapes"] = [sized(group) for group in model["param_shapes"]]
+        model["frozen_param_shapes"] = sized(model["frozen_param_shapes"])
     if refused:
         return refusal_naming(refused, answer, files)
     state = answer(files)

@@ -144,7 +144,7 @@ def inputs(case: Case) -> Given:
         "gpu_bytes": gpu + (p["gpu"] if isinstance(p.get("gpu"), int) else 0),
         "host_bytes": host + p.get("host", 0),
     }
-    return [{**job, **sizes}] * case.world_size
+    return [{**job, **sizes, "refused": "missing" in case.name}] * case.world_size
 
 
 def needs(job: dict[str, int], choice: int) -> tuple[int, int]:
@@ -156,10 +156,12 @@ def needs(job: dict[str, int], choice: int) -> tuple[int, int]:
 
 
 def on_rank(answer: Any, **job: Any) -> Any:
+    refused = job.pop("refused")
     try:
-        return answer(**job)
+        chosen = answer(**job)
     except ValueError:
-        return "a ValueError"
+        return {"a ValueError": True}
+    return {"a ValueError": False} if refused else chosen
 
 
 def expected(case: Case, given: Given) -> list[Any]:
@@ -168,11 +170,11 @@ def expected(case: Case, given: Given) -> list[Any]:
         gpu, host = needs(given[0], number)
         if gpu <= given[0]["gpu_bytes"] and host <= given[0]["host_bytes"]:
             return [{"stage": stage, "offload": offload, "gpu": gpu, "host": host}] * case.world_size
-    return ["a ValueError"] * case.world_size
+    return [{"a ValueError": True}] * case.world_size
 
 
 def why(case: Case, given: Given, record: Record) -> str:
-    return f"{MAY_HELP}it was called with {', '.join(f'{name} = {value}' for name, value in given[0].items())}"
+    return f"{MAY_HELP}it was called with {', '.join(f'{name} = {value}' for name, value in given[0].items() if name != 'refused')}"
 
 
 EXAMPLE = {"num_params": 1000, "largest_layer": 100, "nodes": 2, "gpus_per_node": 2, "activations": 0}
@@ -182,7 +184,7 @@ CHECK = Check(
     expected,
     cases=CASES,
     edits=EDITS,
-    example=[{**EXAMPLE, "gpu_bytes": 2000, "host_bytes": 7000}],
+    example=[{**EXAMPLE, "gpu_bytes": 2000, "host_bytes": 7000, "refused": False}],
     why=why,
     rules=[rules.most_messages("0")],
     reads=[no_stores],

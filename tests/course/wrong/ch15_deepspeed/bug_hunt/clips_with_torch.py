@@ -1,5 +1,5 @@
-# expect: DTL-DIFFICULTY
-# says: a gradient longer than max_norm is scaled down
+# expect: DTL-MISTAKE
+# says: each rank clips its own gradient
 
 import torch
 import torch.distributed as dist

@@ -1,5 +1,5 @@
-# expect: DTL-DIFFICULTY
-# says: where nothing was filled up, all samples of the last batches count
+# expect: DTL-MISTAKE
+# says: the last held-out batches are dropped
 
 import torch
 import torch.distributed as dist

@@ -1,5 +1,5 @@
-# expect: DTL-VALUE
-# says: held-out error
+# expect: DTL-MISTAKE
+# says: samples that only fill up the last batches count twice
 
 import torch
 import torch.distributed as dist

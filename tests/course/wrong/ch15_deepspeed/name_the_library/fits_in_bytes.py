@@ -1,5 +1,5 @@
-# expect: DTL-DIFFICULTY
-# says: fits in elements, not in bytes
+# expect: DTL-MISTAKE
+# says: bytes are compared in the place of elements
 
 
 def name_the_library(calls, num_params, micro_batches):

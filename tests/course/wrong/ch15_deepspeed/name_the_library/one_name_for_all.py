@@ -1,5 +1,5 @@
-# expect: DTL-DIFFICULTY
-# says: each group has a name of its own
+# expect: DTL-MISTAKE
+# says: all calls are looked at together
 
 SIZES = {"float32": 4, "bfloat16": 2, "float64": 8, "uint8": 1}
 

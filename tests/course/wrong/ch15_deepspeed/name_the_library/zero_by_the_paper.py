@@ -1,5 +1,5 @@
-# expect: DTL-DIFFICULTY
-# says: the ranks stepped their parts, which is ZeRO 1 or 2
+# expect: DTL-MISTAKE
+# says: the gather after the step is overlooked
 
 
 def name_the_library(calls, num_params, micro_batches):

@@ -1,5 +1,5 @@
-# expect: DTL-DIFFICULTY
-# says: (stage 3:
+# expect: DTL-MISTAKE
+# says: the memory of the node is not looked at
 
 
 def stage_and_offload(*, num_params, largest_layer, nodes, gpus_per_node, activations, gpu_bytes, host_bytes):

@@ -17,4 +17,4 @@ def stage_and_offload(*, num_params, largest_layer, nodes, gpus_per_node, activa
     for stage, offload, gpu, host in rows:
         if gpu + activations <= gpu_bytes and host <= host_bytes:
             return {"stage": stage, "offload": offload, "gpu": gpu + activations, "host": host}
-    return {"stage": 3, "offload": "parameters", "gpu": gpu_bytes, "host": host_bytes}
+    raise ValueError("the estimator finds no choice")
