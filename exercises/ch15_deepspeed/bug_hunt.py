@@ -3,8 +3,8 @@
 
 `as_found` below trains a model on all ranks: with gradient accumulation, a warm-up of the learning rate and
 clipping, and at the end it evaluates on held-out samples that are spread over the ranks. The loss falls and no rank
-fails. Bugs of the same three kinds were in DeepSpeed and in Accelerate, each for a year or more (hint 2 links their
-fixes, and so gives the bugs away). Nothing else is wrong: whatever else looks odd is harmless. Find the bugs, and
+fails. Bugs of the same three kinds were in DeepSpeed and in Accelerate, two of them for half a year (hint 2 links
+their fixes, and so gives the bugs away). Nothing else is wrong: whatever else looks odd is harmless. Find the bugs, and
 write the version without them. To try the program, copy `as_found` with the imports above it into a `%%ranks` cell,
 and add:
 

@@ -13,7 +13,7 @@ DeepSpeed is told by one dict what chapters 3 to 10 built by hand. The keys of t
 | `zero_optimization` | `stage`, 0 to 3 | 0 |
 | in it: `offload_optimizer`, `offload_param` | `{"device": "cpu"}` | on the GPU |
 | `optimizer` | `{"type": "Adam", "params": {...}}` | you pass an optimizer |
-| in its `params`: | `lr`, `weight_decay` | 1e-3 and 0 |
+| in its `params`: | `lr`, `weight_decay` | as in torch's optimizer |
 | | `torch_adam`: torch's own | False: compiled at the first start |
 | | `adam_w_mode`: decay beside the gradient, as AdamW | **True, also with the type "Adam"** |
 

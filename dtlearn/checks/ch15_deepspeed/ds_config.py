@@ -135,10 +135,10 @@ def inputs(case: Case) -> Given:
     replicas = request["world_size"] // request["pp"]
     batch = micro * p.get("passes", passes) * replicas + p.get("more_samples", 0)
     request |= {"micro_batch": micro, "global_batch": batch, "lr": lr / 1000, "weight_decay": decay / 8}
-    return [{"request": request, "refused": p.get("refused", False), "twice": p.get("twice", False)}] * case.world_size
+    return [{**request, "refused": p.get("refused", False), "twice": p.get("twice", False)}] * case.world_size
 
 
-def on_rank(answer: Any, request: Any, refused: bool, twice: bool) -> Any:
+def on_rank(answer: Any, refused: bool, twice: bool, **request: Any) -> Any:
     from dtlearn.grading.on_rank.tools import refusal
 
     if refused:
@@ -156,7 +156,7 @@ def on_rank(answer: Any, request: Any, refused: bool, twice: bool) -> Any:
         return of[key] if isinstance(of.get(key), dict) else {}
 
     zero, optimizer = inner("zero_optimization", config), inner("optimizer", config)
-    params, rules = inner("params", optimizer), {"lr": 1e-3, "weight_decay": 0.0, "torch_adam": False}
+    params, rules = inner("params", optimizer), {"lr": 1e-3, "weight_decay": 0.01, "torch_adam": False}
     keys = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
     replicas, (train, micro, steps) = request["world_size"] // request["pp"], map(config.get, keys)
     steps = steps or (train // (micro * replicas) if train and micro else 1)
@@ -187,7 +187,7 @@ def expected(case: Case, given: Given) -> list[Any]:
     """The request itself, in DeepSpeed's words."""
     if given[0]["refused"]:
         return ["a ValueError"] * case.world_size
-    r = given[0]["request"]
+    r = given[0]
     facts = {
         "keys that are not in the table": [],
         "samples of a step": r["global_batch"],
@@ -216,7 +216,7 @@ CHECK = Check(
     expected,
     cases=CASES,
     edits=EDITS,
-    example=[{"request": EXAMPLE, "refused": False, "twice": False}],
+    example=[{**EXAMPLE, "refused": False, "twice": False}],
     why=why,
     rules=[rules.most_messages("0")],
     reads=[no_stores],

@@ -127,11 +127,11 @@ EDITS = (
 def inputs(case: Case) -> Given:
     records = [STEPS[title] for title in case.params["steps"]]
     jobs = [{"calls": r["calls"], "num_params": r["numel"], "micro_batches": r["micro_batches"]} for r in records]
-    return [{"jobs": jobs}] * case.world_size
+    return [{**jobs[0], "others": jobs[1:]}] * case.world_size
 
 
-def on_rank(answer: Any, jobs: Any) -> Any:
-    return [answer(**job) for job in jobs]
+def on_rank(answer: Any, others: Any, **job: Any) -> Any:
+    return [answer(**each) for each in (job, *others)]
 
 
 def expected(case: Case, given: Given) -> list[list[dict[str, str]]]:
@@ -147,12 +147,14 @@ def why(case: Case, given: Given, record: Record) -> str:
     return f"{MAY_HELP}{case.says or 'a phase may be an empty text'}"
 
 
+EXAMPLE = {"calls": STEPS["ZeRO 1"]["calls"], "num_params": STEPS["ZeRO 1"]["numel"], "micro_batches": 1}
 CHECK = Check(
     on_rank,
     inputs,
     expected,
     cases=CASES,
     edits=EDITS,
+    example=[{**EXAMPLE, "others": []}],
     why=why,
     rules=[rules.most_messages("0")],
     reads=[no_stores],

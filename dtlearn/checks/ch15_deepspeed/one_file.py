@@ -200,12 +200,24 @@ def why(case: Case, given: Given, record: Record) -> str:
     return f"{MAY_HELP}{case.says or 'its name tells what a file is'}"
 
 
+def example() -> dict[str, Any]:
+    """The files of the task's Example."""
+    model = {"buffer_names": [], "module": {}, "param_shapes": [{"w": [3], "b": [2]}], "frozen_param_shapes": None}
+    files: dict[str, Any] = {}
+    for rank, flat in enumerate(([1.0, 2.0, 7.0], [3.0, math.nan, 8.0])):
+        files[f"zero_pp_rank_{rank}_mp_rank_00_model_states.pt"] = {**model, "shared_params": {}}
+        optim = {"zero_stage": 3, "partition_count": 2, "fp32_flat_groups": [torch.tensor(flat)]}
+        files[f"zero_pp_rank_{rank}_mp_rank_00_optim_states.pt"] = {"optimizer_state_dict": optim}
+    return files
+
+
 CHECK = Check(
     on_rank,
     inputs,
     expected,
     cases=CASES,
     edits=EDITS,
+    example=[{"files": example(), "whole": {}, "tied": {}, "refused": []}],
     why=why,
     rules=[rules.most_messages("0")],
     reads=[no_stores],

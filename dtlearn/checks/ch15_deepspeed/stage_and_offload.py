@@ -174,7 +174,8 @@ def expected(case: Case, given: Given) -> list[Any]:
 
 
 def why(case: Case, given: Given, record: Record) -> str:
-    return f"{MAY_HELP}it was called with {', '.join(f'{name} = {value}' for name, value in given[0].items() if name != 'refused')}"
+    job = {name: value for name, value in given[0].items() if name != "refused"}
+    return f"{MAY_HELP}it was called with {', '.join(f'{name} = {value}' for name, value in job.items())}"
 
 
 EXAMPLE = {"num_params": 1000, "largest_layer": 100, "nodes": 2, "gpus_per_node": 2, "activations": 0}
