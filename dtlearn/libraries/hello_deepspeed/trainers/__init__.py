@@ -1,0 +1,1 @@
+"""Two engines with one interface: `plain`, torch alone, then `deepspeed_engine`, where most of that is one call."""
