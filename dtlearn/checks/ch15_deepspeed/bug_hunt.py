@@ -94,7 +94,7 @@ EDITS = (
     Edit("every held-out batch is cut, not the last ones only",
          of(EVALUATE, {"if number == len(held_out):": "if number:"})),
     Edit("each rank evaluates its own held-out batches alone",
-         of(EVALUATE, {"torch.cat(parts)": "own", CUT: ""})),
+         of(EVALUATE, {"torch.cat(parts)": "own"})),
 )  # fmt: skip
 SIZE, WIDTH, BATCHES, HELD_OUT = 3, 2, 4, 2
 

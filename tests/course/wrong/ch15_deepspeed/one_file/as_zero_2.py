@@ -1,5 +1,5 @@
-# expect: DTL-DIFFICULTY
-# says: a rank's vector holds its parts of all parameters
+# expect: DTL-MISTAKE
+# says: as in ZeRO 1 and 2
 
 import re
 
