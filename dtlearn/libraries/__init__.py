@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from .engines.base import Engine, batches, build_model
     from .engines.registry import ENGINES, EngineKind, make_engine
     from .environment import LibraryMissing, libraries_python
-    from .quiet_deepspeed import has_deepspeed, quiet_deepspeed
+    from .quiet_deepspeed import has_deepspeed
 
 _HOME = {
     "CheckpointTrip": "around.checkpoints",
@@ -67,17 +67,51 @@ _HOME = {
     "lines_of": "comparing.table",
     "load_stored_results": "comparing.stored",
     "make_engine": "engines.registry",
-    "quiet_deepspeed": "quiet_deepspeed",
     "run_libraries": "comparing.run_library",
     "run_library": "comparing.run_library",
     "volume": "comparing.findings",
 }
-__all__ = sorted(_HOME)
+__all__ = [
+    "DS_KEYS",
+    "ENGINES",
+    "FINDINGS",
+    "LAUNCHERS",
+    "MAIN",
+    "REQUESTS",
+    "CheckpointTrip",
+    "ConfigKey",
+    "Engine",
+    "EngineKind",
+    "Estimate",
+    "Finding",
+    "Launch",
+    "LibraryMissing",
+    "LibraryResult",
+    "RunDescription",
+    "StoredResults",
+    "Traffic",
+    "batch_numbers",
+    "batches",
+    "build_model",
+    "call_rows",
+    "check_ds_config",
+    "checkpoint_trip",
+    "compare_estimates",
+    "comparison_rows",
+    "ds_config_of",
+    "has_deepspeed",
+    "launch",
+    "libraries_python",
+    "lines_of",
+    "load_stored_results",
+    "make_engine",
+    "run_libraries",
+    "run_library",
+    "volume",
+]
 
 
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
-    globals()[name] = value  # a function may be called as its module: `quiet_deepspeed`
-    return value
+    return getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)

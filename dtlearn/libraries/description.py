@@ -79,7 +79,9 @@ class RunDescription:
         if self.zero_stage not in range(4):
             raise ValueError(f"zero_stage must be 0, 1, 2 or 3, got {self.zero_stage}")
         if self.offload_parameters and self.zero_stage != 3:
-            raise ValueError(f"offload_parameters needs zero_stage=3, got {self.zero_stage}: only it divides parameters")
+            raise ValueError(
+                f"offload_parameters needs zero_stage=3, got {self.zero_stage}: only it divides parameters"
+            )
         if self.offload_optimizer and self.zero_stage == 0:
             raise ValueError("offload_optimizer needs zero_stage=1 or more: stage 0 has no optimizer state of its own")
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
+import json
 import os
 import subprocess
 import sys
+import tempfile
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 FOLDER = ".venv-libraries"
 VARIABLE = "DTLEARN_LIBRARIES_PYTHON"
@@ -70,3 +73,30 @@ def versions(*packages: str) -> dict[str, str]:
         except importlib.metadata.PackageNotFoundError:
             continue
     return found
+
+
+def answer_of(python: Path, module: str, question: Any, seconds: float) -> Any:
+    """Have another Python answer a question: `python -m module FILE FILE` reads the first and writes the second.
+
+    Args:
+        question: what JSON can hold; the answer is that too.
+
+    Raises:
+        RuntimeError: it failed; with the last lines that it said.
+    """
+    with tempfile.TemporaryDirectory(prefix="dtlearn-libraries-") as folder:
+        asked, answered = Path(folder, "asked.json"), Path(folder, "answered.json")
+        asked.write_text(json.dumps(question), "utf-8")
+        path = os.pathsep.join([str(python.parent), os.environ.get("PATH", "")])  # ninja is looked up by its name
+        done = subprocess.run(
+            [python, "-m", module, asked, answered],
+            capture_output=True,
+            text=True,
+            timeout=seconds,
+            env={**os.environ, "PATH": path},
+            check=False,
+        )
+        if done.returncode or not answered.is_file():
+            last = "\n".join(done.stderr.strip().splitlines()[-12:])
+            raise RuntimeError(f"the run in {python} failed. Its last lines:\n{last}")
+        return json.loads(answered.read_text("utf-8"))

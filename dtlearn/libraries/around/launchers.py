@@ -133,5 +133,3 @@ def launcher_is_there(name: str) -> bool:
     except LibraryMissing:
         return False
     return True
-
-

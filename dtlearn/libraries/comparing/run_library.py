@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
-import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -16,12 +13,13 @@ from dtlearn.runtime.run import run_ranks
 
 from ..description import RunDescription
 from ..engines.registry import find_engine
-from ..environment import PACKAGES, python_with, versions
+from ..environment import PACKAGES, answer_of, python_with, versions
 from .on_ranks import run_on_rank, step_name
 from .result import LibraryResult
 from .traffic import traffic
 
 TIMEOUT = 300.0
+MODULE = "dtlearn.libraries.comparing.run_library"  # this file: as a program its `__name__` is another
 Request = tuple[str, RunDescription]
 
 
@@ -83,27 +81,14 @@ def run_libraries(requests: Sequence[Request], timeout: float = TIMEOUT) -> list
 
 
 def _in_python(python: Path, requests: Sequence[Request], timeout: float) -> list[LibraryResult]:
-    """Have another Python run these, and read what it wrote."""
-    with tempfile.TemporaryDirectory(prefix="dtlearn-libraries-") as folder:
-        asked, answered = Path(folder, "asked.json"), Path(folder, "answered.json")
-        asked.write_text(json.dumps([(name, asdict(run)) for name, run in requests]), "utf-8")
-        path = os.pathsep.join([str(python.parent), os.environ.get("PATH", "")])  # ninja is looked up by its name
-        done = subprocess.run(
-            [python, "-m", "dtlearn.libraries.comparing.run_library", asked, answered],
-            capture_output=True,
-            text=True,
-            timeout=timeout * len(requests) + 60,
-            env={**os.environ, "PATH": path},
-            check=False,
-        )
-        if done.returncode or not answered.is_file():
-            last = "\n".join(done.stderr.strip().splitlines()[-12:])
-            raise RuntimeError(f"the run in {python} failed. Its last lines:\n{last}")
-        return [LibraryResult.from_json(row) for row in json.loads(answered.read_text("utf-8"))]
+    """Have another Python run these."""
+    question = [(name, asdict(run)) for name, run in requests]
+    rows = answer_of(python, MODULE, question, timeout * len(requests) + 60)
+    return [LibraryResult.from_json(row) for row in rows]
 
 
 def main(asked: str, answered: str) -> None:
-    """Read requests, run each here, write the results: what `_in_python` starts."""
+    """Read requests, run each here, write the results: what `answer_of` starts."""
     requests = json.loads(Path(asked).read_text("utf-8"))
     runs = [(name, RunDescription(**{**run, "config": GPTConfig(**run["config"])})) for name, run in requests]
     results = [run_here(name, run).as_json() for name, run in runs]

@@ -1,7 +1,7 @@
 """Results of real runs, kept with their date and versions: shown where a library is missing, and held by tests.
 
-    python -m dtlearn.libraries.comparing.stored          # run all again and write the file
-    python -m dtlearn.libraries.comparing.stored zero2    # these only; the others stay
+python -m dtlearn.libraries.comparing.stored          # run all again and write the file
+python -m dtlearn.libraries.comparing.stored zero2    # these only; the others stay
 """
 
 from __future__ import annotations

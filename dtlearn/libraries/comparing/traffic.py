@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
-
 from dtlearn.runtime.record.record import Record
 from dtlearn.runtime.record.training_steps import part
 
@@ -57,21 +55,16 @@ class Traffic:
 
 def traffic(record: Record, step: str, rank: int) -> tuple[Traffic, ...]:
     """What a rank called in the phase `step`, a row for each kind, in the order of its first call."""
-    kinds: dict[tuple[Any, ...], list[int]] = {}
+    kinds: dict[tuple[str, str, int, str, str], list[int]] = {}
     for event in part(record, step).select(rank=rank):
         phase = SAME_PHASE.get(event.phase, event.phase)
         if phase == REPORT:
             continue
         size = 2 if event.is_p2p else group_size(event.group, record.world_size)
-        kind = (
-            "" if phase == step else phase,
-            event.op,
-            size,
-            event.dtype or "",
-            event.detail.get("reduce_op", "") if "reduce" in event.op else "",
-        )
+        reduce_op = event.detail.get("reduce_op", "") if "reduce" in event.op else ""
+        kind = ("" if phase == step else phase, event.op, size, event.dtype or "", reduce_op)
         kinds.setdefault(kind, []).append(event.nbytes)
-    return tuple(Traffic(*kind, tuple(sizes)) for kind, sizes in kinds.items())
+    return tuple(Traffic(*kind, sizes=tuple(sizes)) for kind, sizes in kinds.items())
 
 
 def group_size(group: str, world_size: int) -> int:

@@ -11,7 +11,7 @@ from .keys import ALSO_KNOWN, DS_KEYS, OPTIMIZERS, REMOVED, REMOVED_OPTIMIZERS
 BATCH_KEYS = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
 FREE = ("optimizer.params", "scheduler.params", "tensor_parallel.partition_config")  # whatever stands in there
 PATHS = (*(key.path for key in DS_KEYS), *ALSO_KNOWN)
-SECTIONS = tuple({path[: place] for path in PATHS for place in range(len(path)) if path[place] == "."})
+SECTIONS = tuple({path[:place] for path in PATHS for place in range(len(path)) if path[place] == "."})
 
 
 def check_ds_config(
@@ -53,12 +53,15 @@ def batch_numbers(config: Mapping[str, Any], dp: int) -> tuple[int, int, int]:
     Raises:
         ValueError: neither batch is given, a number is not positive, or train is not micro * accumulation * dp.
     """
-    train, micro, steps = (config.get(key) for key in BATCH_KEYS)
+    given: list[int | None] = [config.get(key) for key in BATCH_KEYS]
+    train, micro, steps = given
     if train is None and micro is None:
-        raise ValueError("give train_batch_size or train_micro_batch_size_per_gpu: DeepSpeed takes neither from the data")
+        raise ValueError(
+            "give train_batch_size or train_micro_batch_size_per_gpu: DeepSpeed takes neither from the data"
+        )
     if train is None:
         steps = 1 if steps is None else steps
-        train = micro * steps * dp
+        train = (micro or 0) * steps * dp
     elif steps is None:
         steps = 1 if micro is None else train // max(1, micro) // dp
     if micro is None:
@@ -105,7 +108,7 @@ def _batch(config: Mapping[str, Any], dp: int) -> Iterator[str]:
     for key in BATCH_KEYS:
         value = config.get(key)
         if value == "auto":
-            yield f'{key} is "auto", which is Accelerate\'s and Transformers\' word: DeepSpeed itself needs a number.'
+            yield f"{key} is \"auto\", which is Accelerate's and Transformers' word: DeepSpeed itself needs a number."
             return
         if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
             yield f"{key} must be a whole number, got {value!r}."
@@ -122,7 +125,7 @@ def _precision(config: Mapping[str, Any], device: str) -> Iterator[str]:
         yield "fp16 and bf16 exclude each other: enable one."
     if enabled["fp16"] and device == "cpu":
         yield (
-            "fp16 on a processor: DeepSpeed refuses it (\"Type fp16 is not supported on your device.\"); use bf16, or "
+            'fp16 on a processor: DeepSpeed refuses it ("Type fp16 is not supported on your device."); use bf16, or '
             "quiet_deepspeed(allow_fp16=True), which is slow."
         )
     if enabled["torch_autocast"] and (enabled["fp16"] or enabled["bf16"]):
@@ -170,7 +173,7 @@ def _zero(config: Mapping[str, Any], zero: Mapping[str, Any], pp: int) -> Iterat
     params = params.get("params", {}) if isinstance(params, Mapping) else {}
     is_torchs = isinstance(params, Mapping) and params.get("torch_adam")
     if optimizer != "none" and is_torchs and config.get("zero_force_ds_cpu_optimizer", True):
-        yield "torch_adam with an offloaded optimizer needs zero_force_ds_cpu_optimizer: false, or DeepSpeed refuses it."
+        yield "torch_adam with an offloaded optimizer needs zero_force_ds_cpu_optimizer: false; DeepSpeed refuses it else."
     if stage in (1, 2) and "reduce_bucket_size" not in zero:
         yield "reduce_bucket_size is 5e8 elements by default, allocated at once: 2 GB in fp32, 1 GB in bf16."
 
@@ -182,4 +185,4 @@ def _device(zero: Mapping[str, Any], name: str) -> str:
 
 def _clipping(config: Mapping[str, Any]) -> Iterator[str]:
     if "gradient_clipping" not in config:
-        yield "gradient_clipping is left out: it is 1.0 since 0.19.4, and was 0 before; state it when runs are compared."
+        yield "gradient_clipping is left out: it is 1.0 since 0.19.4, and was 0 before; state it if runs are compared."

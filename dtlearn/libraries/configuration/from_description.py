@@ -15,8 +15,8 @@ def ds_config_of(run: RunDescription) -> dict[str, Any]:
 
     `gradient_clipping` stands there even if it is 0: left out, it is 1.0 since 0.19.4. `torch_adam` takes torch's own
     Adam: DeepSpeed's is compiled when it is first used. A bucket holds the whole model, and 25 MiB at most, as DDP's:
-    by default it has 5e8 elements, which are allocated at once, 2 GB in fp32, for the smallest model too. All else keeps its default unless
-    `run.options` says otherwise.
+    by default it has 5e8 elements, which are allocated at once, 2 GB in fp32, for the smallest model too. All else
+    keeps its default unless `run.options` says otherwise.
 
     Returns:
         A dictionary of its own, of plain values: it can be written as JSON.

@@ -34,7 +34,9 @@ class ConfigKey:
 Z = "zero_optimization"
 BATCH = (
     ConfigKey("train_batch_size", None, "Sequences of one update, over all ranks.", "ch03", "global_batch"),
-    ConfigKey("train_micro_batch_size_per_gpu", None, "Sequences of one forward pass of a rank.", "ch03", "micro_batch"),
+    ConfigKey(
+        "train_micro_batch_size_per_gpu", None, "Sequences of one forward pass of a rank.", "ch03", "micro_batch"
+    ),
     ConfigKey("gradient_accumulation_steps", None, "Micro-batches of a rank in one update; 1 if left out.", "ch03"),
     ConfigKey("dataloader_drop_last", False, "Leave out the last batch of an epoch if it is not full.", "ch03"),
 )
@@ -52,22 +54,38 @@ STEP = (
     ConfigKey("zero_force_ds_cpu_optimizer", True, "Refuse to offload to any Adam but DeepSpeedCPUAdam.", "ch09"),
 )
 ZERO = (
-    ConfigKey(f"{Z}.stage", 0, "What is divided: 1 optimizer state, 2 gradients too, 3 parameters too.", "ch09", "zero"),
-    ConfigKey(f"{Z}.reduce_bucket_size", 500_000_000, "Elements of gradients reduced at once; allocated whole.", "ch03"),
-    ConfigKey(f"{Z}.allgather_bucket_size", 500_000_000, "Elements of parameters gathered at once (stages 1, 2).", "ch09"),
+    ConfigKey(
+        f"{Z}.stage", 0, "What is divided: 1 optimizer state, 2 gradients too, 3 parameters too.", "ch09", "zero"
+    ),
+    ConfigKey(
+        f"{Z}.reduce_bucket_size", 500_000_000, "Elements of gradients reduced at once; allocated whole.", "ch03"
+    ),
+    ConfigKey(
+        f"{Z}.allgather_bucket_size", 500_000_000, "Elements of parameters gathered at once (stages 1, 2).", "ch09"
+    ),
     ConfigKey(f"{Z}.overlap_comm", None, "Reduce during backward; None: in stage 3 only.", "ch06", "overlap"),
     ConfigKey(f"{Z}.contiguous_gradients", True, "Copy gradients into one buffer as they come.", "ch08"),
-    ConfigKey(f"{Z}.reduce_scatter", True, "Reduce to the owners, in place of an all-reduce (but see the next).", "ch09"),
-    ConfigKey(f"{Z}.use_multi_rank_bucket_allreduce", True, "All-reduce a bucket of several owners, after all.", "ch09"),
-    ConfigKey(f"{Z}.allgather_partitions", True, "All-gather what was updated; false: a broadcast of each owner.", "ch09"),
+    ConfigKey(
+        f"{Z}.reduce_scatter", True, "Reduce to the owners, in place of an all-reduce (but see the next).", "ch09"
+    ),
+    ConfigKey(
+        f"{Z}.use_multi_rank_bucket_allreduce", True, "All-reduce a bucket of several owners, after all.", "ch09"
+    ),
+    ConfigKey(
+        f"{Z}.allgather_partitions", True, "All-gather what was updated; false: a broadcast of each owner.", "ch09"
+    ),
     ConfigKey(f"{Z}.round_robin_gradients", False, "Deal gradients out among ranks, for offload.", "ch09"),
     ConfigKey(f"{Z}.ignore_unused_parameters", True, "Take parameters without a gradient without a word.", "ch03"),
     ConfigKey(f"{Z}.sub_group_size", 1_000_000_000, "Elements that stage 3 updates at once.", "ch09"),
-    ConfigKey(f"{Z}.stage3_prefetch_bucket_size", 50_000_000, "Elements gathered ahead of their use.", "ch06", "prefetch"),
+    ConfigKey(
+        f"{Z}.stage3_prefetch_bucket_size", 50_000_000, "Elements gathered ahead of their use.", "ch06", "prefetch"
+    ),
     ConfigKey(f"{Z}.stage3_param_persistence_threshold", 100_000, "Parameters below are whole on all ranks.", "ch09"),
     ConfigKey(f"{Z}.stage3_max_live_parameters", 1_000_000_000, "Elements that may be whole at once.", "ch09"),
     ConfigKey(f"{Z}.stage3_max_reuse_distance", 1_000_000_000, "Stay whole if used again within so many.", "ch09"),
-    ConfigKey(f"{Z}.stage3_gather_16bit_weights_on_model_save", False, "Save whole weights, gathered on rank 0.", "ch09"),
+    ConfigKey(
+        f"{Z}.stage3_gather_16bit_weights_on_model_save", False, "Save whole weights, gathered on rank 0.", "ch09"
+    ),
     ConfigKey(f"{Z}.offload_optimizer.device", "none", "Where the optimizer's state lies: none, cpu, nvme.", "ch09"),
     ConfigKey(f"{Z}.offload_optimizer.pin_memory", True, "Page-locked, for copies beside the computation.", "ch09"),
     ConfigKey(f"{Z}.offload_optimizer.ratio", 1.0, "The part that is offloaded, stage 3 only.", "ch09"),

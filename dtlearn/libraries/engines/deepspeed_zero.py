@@ -64,5 +64,3 @@ class DeepSpeedZero:
                 self.engine.step()  # after each micro-batch: it counts them itself
             total += loss.detach().float() / self.run.accumulation
         return mean_over_ranks(total)
-
-

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
+
 import torch
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B
-from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, RowwiseParallel, parallelize_module
 
 from dtlearn.models.gpt import GPT
 from dtlearn.runtime.recording.phases import phase
@@ -28,7 +30,9 @@ def parallelize(model: GPT, mesh: DeviceMesh) -> None:
     """
     if model.config.num_heads % mesh.size():
         raise ValueError(f"tp must divide num_heads, got {mesh.size()} and {model.config.num_heads}")
-    plan = {name: ColwiseParallel() for name in COLUMNS} | {name: RowwiseParallel() for name in ROWS}
+    plan: dict[str, ParallelStyle] = {name: ColwiseParallel() for name in COLUMNS} | {
+        name: RowwiseParallel() for name in ROWS
+    }
     for block in model.blocks:
         parallelize_module(block, mesh, plan)
 
@@ -117,7 +121,7 @@ def cut(num_links: int, stages: int) -> list[tuple[int, int]]:
     ends = [0]
     for stage in range(stages):
         ends.append(ends[-1] + whole + (stage < rest))
-    return list(zip(ends, ends[1:], strict=False))
+    return list(itertools.pairwise(ends))
 
 
 def pipeline(run: RunDescription) -> TorchPipeline:

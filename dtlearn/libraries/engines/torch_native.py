@@ -107,7 +107,9 @@ def fsdp2(run: RunDescription, reshard: bool = True) -> TorchLoop:
     unit, which stays; a reduce-scatter of each.
     """
     if run.precision == "fp16":
-        raise ValueError('fsdp2 takes precision="fp32" or "bf16": its shards need a gradient scaler that asks all ranks')
+        raise ValueError(
+            'fsdp2 takes precision="fp32" or "bf16": its shards need a gradient scaler that asks all ranks'
+        )
     model = build_model(run)
     if run.recompute:
         recompute_blocks(model)

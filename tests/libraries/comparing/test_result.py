@@ -6,7 +6,9 @@ from dtlearn.libraries.comparing.result import LibraryResult
 from dtlearn.libraries.comparing.traffic import Traffic
 
 ROW = Traffic("backward", "all_reduce", 2, "float32", "SUM", (16, 8))
-RESULT = LibraryResult("ddp", "torch DDP", (2.0, 1.5), ((ROW,), (ROW, ROW)), (10, 11), (20, 21), 0.5, {"torch": "2.13.0"})
+RESULT = LibraryResult(
+    "ddp", "torch DDP", (2.0, 1.5), ((ROW,), (ROW, ROW)), (10, 11), (20, 21), 0.5, {"torch": "2.13.0"}
+)
 
 
 def test_it_comes_back_from_json_as_it_was():

@@ -67,7 +67,9 @@ def test_a_default_that_surprises_is_named(key, says):
 
 def test_a_pipeline_takes_stages_0_and_1_only():
     config = {**GOOD, "train_batch_size": 8}
-    assert check_ds_config(config, 4, pp=2) == ["ZeRO 2 does not go with a pipeline: the PipelineEngine takes stages 0 and 1."]
+    assert check_ds_config(config, 4, pp=2) == [
+        "ZeRO 2 does not go with a pipeline: the PipelineEngine takes stages 0 and 1."
+    ]
     config["zero_optimization"] = {"stage": 1, "reduce_bucket_size": 1}
     assert check_ds_config(config, 4, pp=2) == []
 
@@ -111,7 +113,9 @@ def test_what_does_not_fit_is_refused(given):
 
 @pytest.mark.libraries
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("given", [(16, 2, None), (16, None, 2), (None, 2, 2), (16, None, None), (None, 3, None), (17, 2, None)])
+@pytest.mark.parametrize(
+    "given", [(16, 2, None), (16, None, 2), (None, 2, 2), (16, None, None), (None, 3, None), (17, 2, None)]
+)
 def test_deepspeed_itself_has_the_same_numbers(given, monkeypatch):
     from deepspeed import comm
     from deepspeed.runtime.config import DeepSpeedConfig

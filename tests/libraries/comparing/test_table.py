@@ -1,0 +1,34 @@
+"""Rows for a reader."""
+
+from dtlearn.libraries.comparing.requests import MAIN
+from dtlearn.libraries.comparing.stored import load_stored_results
+from dtlearn.libraries.comparing.table import call_rows, comparison_rows, lines_of
+
+RESULTS = load_stored_results().results
+
+
+def test_a_row_for_each_library_with_equal_losses():
+    rows = comparison_rows(RESULTS[name] for name in MAIN)
+    assert len({row["library"] for row in rows}) == len(MAIN)
+    assert {row["last loss"] for row in rows} == {4.56189}
+    ddp = next(row for row in rows if row["library"] == "torch DDP")
+    assert (ddp["calls"], ddp["payload, kB"], ddp["sent in rings, kB"]) == (1, 482.3, 482.3)
+
+
+def test_a_row_for_each_kind_of_call():
+    assert call_rows(RESULTS["ddp"]) == [
+        {"phase": "backward", "call": "all_reduce", "ranks": 2, "dtype": "float32", "calls": 1, "kB": 482.3}
+    ]
+
+
+def documented(x):
+    """Double it.
+
+    Twice.
+    """
+
+    return 2 * x
+
+
+def test_lines_to_write():
+    assert lines_of(documented) == 2
