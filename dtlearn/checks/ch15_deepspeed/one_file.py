@@ -202,7 +202,12 @@ def why(case: Case, given: Given, record: Record) -> str:
 
 def example() -> dict[str, Any]:
     """The files of the task's Example."""
-    model = {"buffer_names": [], "module": {}, "param_shapes": [{"w": [3], "b": [2]}], "frozen_param_shapes": None}
+    model: dict[str, Any] = {
+        "buffer_names": [],
+        "module": {},
+        "param_shapes": [{"w": [3], "b": [2]}],
+        "frozen_param_shapes": None,
+    }
     files: dict[str, Any] = {}
     for rank, flat in enumerate(([1.0, 2.0, 7.0], [3.0, math.nan, 8.0])):
         files[f"zero_pp_rank_{rank}_mp_rank_00_model_states.pt"] = {**model, "shared_params": {}}
