@@ -71,7 +71,7 @@ TESTED_BY = {
         "it is a process of its own, reached through its client only",
     ),
     "libraries/comparing/on_ranks": ("libraries/comparing/test_stored.py", "the ranks' half of every run"),
-    "libraries/comparing/re[q]uests": ("libraries/comparing/test_stored.py", "each of them is stored, and run again"),
+    "libraries/comparing/requests": ("libraries/comparing/test_stored.py", "each of them is stored, and run again"),
     "libraries/engines/[!r]*": (
         "libraries/comparing/test_stored.py",
         "every engine's losses and calls are stored, and a real run is held against them",

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .around.checkpoints import CheckpointTrip, checkpoint_trip
     from .around.estimates import Estimate, compare_estimates
-    from .around.launchers import LAUNCHERS, Launch, launch
-    from .comparing.findings import FINDINGS, Finding, volume
+    from .around.launchers import LAUNCHERS, RecordedLaunch, launch
+    from .comparing.findings import FINDINGS, LibraryFinding, volume
     from .comparing.requests import MAIN, REQUESTS
     from .comparing.result import LibraryResult
     from .comparing.run_library import run_libraries, run_library
@@ -42,9 +42,9 @@ _HOME = {
     "EngineKind": "engines.registry",
     "Estimate": "around.estimates",
     "FINDINGS": "comparing.findings",
-    "Finding": "comparing.findings",
+    "LibraryFinding": "comparing.findings",
     "LAUNCHERS": "around.launchers",
-    "Launch": "around.launchers",
+    "RecordedLaunch": "around.launchers",
     "LibraryMissing": "environment",
     "LibraryResult": "comparing.result",
     "MAIN": "comparing.requests",
@@ -83,10 +83,10 @@ __all__ = [
     "Engine",
     "EngineKind",
     "Estimate",
-    "Finding",
-    "Launch",
+    "LibraryFinding",
     "LibraryMissing",
     "LibraryResult",
+    "RecordedLaunch",
     "RunDescription",
     "StoredResults",
     "Traffic",

@@ -1,7 +1,7 @@
-"""One GPT, one loop, four libraries: what each builds from the same description, and what is left for you to write.
+"""One GPT, one loop, four libraries: what each builds from one description, what you still write.
 
-Every engine has the one method `step(tokens, targets)`, (B, T) and (B, T) of this rank -> its loss, (). What a library
-takes over stands in the calls that are *not* there: DeepSpeed's engine scales, reduces, clips and steps by itself.
+`step(tokens, targets)`: (B, T) and (B, T) of this rank -> its loss, (). What a library takes over
+is what is *not* there: DeepSpeed's engine scales, reduces, clips and steps by itself.
 """
 
 from typing import Any
@@ -13,16 +13,17 @@ from torch.distributed.fsdp import fully_shard
 from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils import clip_grad_norm_
+from torch.optim import AdamW
 
 from dtlearn.libraries.description import RunDescription
 
 
 class TorchEngine:
-    """torch's own DDP and FSDP2 wrap the model. The optimizer, the clipping and the loop are ours."""
+    """torch's own DDP and FSDP2 wrap the model. Optimizer, clipping and loop are ours."""
 
     def __init__(self, model: nn.Module, run: RunDescription) -> None:
         self.model, self.run = model, run
-        self.optimizer = torch.optim.AdamW(model.parameters(), run.lr, weight_decay=run.weight_decay)
+        self.optimizer = AdamW(model.parameters(), run.lr, weight_decay=run.weight_decay)
 
     def step(self, tokens: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         loss = cross_entropy(self.model(tokens).flatten(0, 1), targets.flatten())
@@ -46,11 +47,11 @@ def fsdp2(model: Any, run: RunDescription) -> TorchEngine:
 
 
 class AccelerateEngine:
-    """Accelerate wraps model and optimizer; which way is said by the launcher, a plugin or a file, not by the loop."""
+    """Accelerate wraps model and optimizer; a launcher, a plugin or a file says in which way."""
 
     def __init__(self, model: nn.Module, run: RunDescription) -> None:
         self.accelerator, self.run = accelerate.Accelerator(cpu=True), run
-        optimizer = torch.optim.AdamW(model.parameters(), run.lr, weight_decay=run.weight_decay)
+        optimizer = AdamW(model.parameters(), run.lr, weight_decay=run.weight_decay)
         self.model, self.optimizer = self.accelerator.prepare(model, optimizer)
 
     def step(self, tokens: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
@@ -64,15 +65,15 @@ class AccelerateEngine:
 
 
 class DeepSpeedEngine:
-    """DeepSpeed takes over all but forward and loss; a dictionary says how (`ds_config_of(run)`)."""
+    """DeepSpeed takes over all but forward and loss; `ds_config_of(run)` says how."""
 
     def __init__(self, model: nn.Module, ds_config: dict) -> None:
         import deepspeed
 
-        self.engine, *_ = deepspeed.initialize(model=model, config=ds_config, dist_init_required=False)
+        self.engine, *_ = deepspeed.initialize(model=model, config=ds_config)
 
     def step(self, tokens: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         loss = cross_entropy(self.engine(tokens).flatten(0, 1), targets.flatten())
         self.engine.backward(loss)  # divides by the micro-batches, reduces as the ZeRO stage says
-        self.engine.step()  # clips (1.0 unless told otherwise!), updates, gathers, zeroes the gradients
+        self.engine.step()  # clips (at 1.0 unless told!), updates, gathers, zeroes
         return loss.detach()

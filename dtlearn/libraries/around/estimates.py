@@ -1,8 +1,8 @@
 """DeepSpeed's memory estimators beside the course's arithmetic: where their numbers differ, and why.
 
 They answer one question, what model states take, and leave out activations. They count a gradient in fp32 beside that
-in 16 bits: 2 + 18 / N bytes a parameter for stage 2, 20 in all; for stage 3 18 / N, and 4 bytes for each parameter of the
-largest layer, which is gathered. The paper counts 16. And they print GB for 2^30 bytes.
+in 16 bits: 2 + 18 / N bytes a parameter for stage 2, 20 in all; for stage 3 18 / N, and 4 bytes for each parameter of
+the largest layer, which is gathered. The paper counts 16. And they print GB for 2^30 bytes.
 """
 
 from __future__ import annotations

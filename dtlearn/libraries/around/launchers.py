@@ -60,7 +60,7 @@ LAUNCHERS = {
 
 
 @dataclass(frozen=True)
-class Launch:
+class RecordedLaunch:
     """What came of starting a launcher.
 
     Attributes:
@@ -81,7 +81,7 @@ class Launch:
         return {name: [rank.get(name, "") for rank in self.ranks] for name in names}
 
 
-def launch(name: str, num_ranks: int = 2) -> Launch:
+def launch(name: str, num_ranks: int = 2) -> RecordedLaunch:
     """Start a launcher on a script that does nothing but write down what it was told.
 
     Raises:
@@ -118,7 +118,7 @@ def launch(name: str, num_ranks: int = 2) -> Launch:
         ranks = tuple(_told(process["environ"], environment) for process in processes)
         first = processes[0]["argv"]
         own = {"--folder", str(found)}
-        return Launch(name, num_ranks, ranks, tuple(argument for argument in first if argument not in own))
+        return RecordedLaunch(name, num_ranks, ranks, tuple(argument for argument in first if argument not in own))
 
 
 def _told(found: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:

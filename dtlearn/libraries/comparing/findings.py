@@ -11,7 +11,7 @@ NORM = 64  # bytes: what is smaller is a norm, a flag or a loss, and no part of 
 
 
 @dataclass(frozen=True)
-class Finding:
+class LibraryFinding:
     """One surprise.
 
     Attributes:
@@ -36,7 +36,7 @@ class Finding:
 
 
 FINDINGS = (
-    Finding(
+    LibraryFinding(
         "ZeRO 1 and 2 reduce-scatter gradients and all-gather parameters: 2, as DDP (the paper, section 7).",
         "zero2",
         2,
@@ -47,7 +47,7 @@ FINDINGS = (
         "zero2_reduce",
         "deepspeed/runtime/zero/stage_1_and_2.py, average_tensor",
     ),
-    Finding(
+    LibraryFinding(
         "ZeRO 2 sends as much with accumulation as without: gradients are reduced once an update.",
         "zero2_accumulation",
         2,
@@ -58,7 +58,7 @@ FINDINGS = (
         "zero1_accumulation",
         "deepspeed/runtime/zero/stage_1_and_2.py, reduce_ipg_grads",
     ),
-    Finding(
+    LibraryFinding(
         "ZeRO 3 gathers parameters in forward and in backward and reduce-scatters gradients: 3 (the paper).",
         "zero3",
         3,
@@ -69,7 +69,7 @@ FINDINGS = (
         "zero3_all_divided",
         "deepspeed/runtime/zero/parameter_offload.py, mark_persistent_parameters",
     ),
-    Finding(
+    LibraryFinding(
         "ZeRO 3 with every parameter divided gathers each of them twice a step: 3.",
         "zero3_all_divided",
         3,
@@ -80,7 +80,7 @@ FINDINGS = (
         "zero3_paper",
         "deepspeed/runtime/zero/partitioned_param_coordinator.py, release_sub_module",
     ),
-    Finding(
+    LibraryFinding(
         "FSDP2 gathers each unit in forward and in backward: 3 (its documentation of reshard_after_forward).",
         "fsdp2",
         3,
@@ -90,7 +90,7 @@ FINDINGS = (
         "",
         "torch/distributed/fsdp/_fully_shard/_fsdp_state.py, _lazy_init",
     ),
-    Finding(
+    LibraryFinding(
         "Accelerate on DeepSpeed sends what DeepSpeed sends.",
         "accelerate_zero2",
         3,
@@ -115,6 +115,6 @@ def volume(result: LibraryResult, num_parameters: int, bytes_per_parameter: int 
     return sent / n / unit
 
 
-def held(finding: Finding, results: Mapping[str, LibraryResult], num_parameters: int) -> bool:
+def held(finding: LibraryFinding, results: Mapping[str, LibraryResult], num_parameters: int) -> bool:
     """Whether the stored run sends what the finding says it does, to a per mille of the model (padding)."""
     return abs(volume(results[finding.run], num_parameters) - finding.found) < 2e-3

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..description import RunDescription
-from .run_library import Request
+from .run_library import LibraryRequest
 
 BASE = RunDescription()
 PER_RANK = {"use_multi_rank_bucket_allreduce": False}
@@ -17,12 +17,12 @@ SMALL_BUCKETS = {"reduce_bucket_size": 20_000, "allgather_bucket_size": 20_000}
 DEFAULT_BUCKETS = {"reduce_bucket_size": 500_000_000, "allgather_bucket_size": 500_000_000}
 
 
-def _zero(stage: int, zero: dict[str, Any] | None = None, **changes: Any) -> Request:
+def _zero(stage: int, zero: dict[str, Any] | None = None, **changes: Any) -> LibraryRequest:
     options = {"zero_optimization": zero} if zero else {}
     return "deepspeed", replace(BASE, zero_stage=stage, options=options, **changes)
 
 
-REQUESTS: dict[str, Request] = {
+REQUESTS: dict[str, LibraryRequest] = {
     "reference": ("reference", replace(BASE, world_size=1)),
     "ddp": ("ddp", BASE),
     "fsdp2": ("fsdp2", BASE),

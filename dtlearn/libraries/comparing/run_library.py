@@ -20,7 +20,7 @@ from .traffic import traffic
 
 TIMEOUT = 300.0
 MODULE = "dtlearn.libraries.comparing.run_library"  # this file: as a program its `__name__` is another
-Request = tuple[str, RunDescription]
+LibraryRequest = tuple[str, RunDescription]
 
 
 def run_here(name: str, run: RunDescription, timeout: float = TIMEOUT) -> LibraryResult:
@@ -65,7 +65,7 @@ def run_library(name: str, run: RunDescription, timeout: float = TIMEOUT) -> Lib
     return run_libraries([(name, run)], timeout)[0]
 
 
-def run_libraries(requests: Sequence[Request], timeout: float = TIMEOUT) -> list[LibraryResult]:
+def run_libraries(requests: Sequence[LibraryRequest], timeout: float = TIMEOUT) -> list[LibraryResult]:
     """As `run_library`, several in turn; one process of the libraries' environment does all that need it."""
     pythons = [python_with(find_engine(name).module) for name, _ in requests]
     here = Path(sys.executable)
@@ -80,7 +80,7 @@ def run_libraries(requests: Sequence[Request], timeout: float = TIMEOUT) -> list
     return [found[number] for number in range(len(requests))]
 
 
-def _in_python(python: Path, requests: Sequence[Request], timeout: float) -> list[LibraryResult]:
+def _in_python(python: Path, requests: Sequence[LibraryRequest], timeout: float) -> list[LibraryResult]:
     """Have another Python run these."""
     question = [(name, asdict(run)) for name, run in requests]
     rows = answer_of(python, MODULE, question, timeout * len(requests) + 60)

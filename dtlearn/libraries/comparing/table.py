@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
-from collections.abc import Iterable
+import textwrap
+from collections.abc import Mapping
 from typing import Any
 
 from .result import LibraryResult
 
 
-def comparison_rows(results: Iterable[LibraryResult]) -> list[dict[str, Any]]:
+def comparison_rows(results: Mapping[str, LibraryResult]) -> list[dict[str, Any]]:
     """A row for each run: title, last loss, calls and bytes of rank 0's step, ring bytes, memory, milliseconds."""
     return [
         {
+            "run": name,
             "library": result.title,
             "last loss": round(result.losses[-1], 5),
             "calls": sum(row.calls for row in result.calls),
@@ -22,7 +25,7 @@ def comparison_rows(results: Iterable[LibraryResult]) -> list[dict[str, Any]]:
             "peak, kB": round(max(result.peak_bytes) / 1000),
             "step, ms": round(result.seconds * 1000),
         }
-        for result in results
+        for name, result in results.items()
     ]
 
 
@@ -43,6 +46,8 @@ def call_rows(result: LibraryResult, rank: int = 0) -> list[dict[str, Any]]:
 
 def lines_of(code: Any) -> int:
     """Lines that one has to write for a way to train: of a function or a class, without its docstring and blanks."""
-    source = inspect.getsource(code).splitlines()
-    docstring = (inspect.getdoc(code) or "").splitlines()
-    return sum(1 for line in source if line.strip()) - sum(1 for line in docstring if line.strip())
+    source = textwrap.dedent(inspect.getsource(code))
+    texts = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.FunctionDef | ast.ClassDef)]
+    docstrings = [node.body[0] for node in texts if ast.get_docstring(node) is not None]
+    left_out = {line for text in docstrings for line in range(text.lineno, (text.end_lineno or text.lineno) + 1)}
+    return sum(1 for number, line in enumerate(source.splitlines(), 1) if line.strip() and number not in left_out)

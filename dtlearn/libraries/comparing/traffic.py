@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+
 from dtlearn.runtime.record.record import Record
 from dtlearn.runtime.record.training_steps import part
 

@@ -173,7 +173,7 @@ def _zero(config: Mapping[str, Any], zero: Mapping[str, Any], pp: int) -> Iterat
     params = params.get("params", {}) if isinstance(params, Mapping) else {}
     is_torchs = isinstance(params, Mapping) and params.get("torch_adam")
     if optimizer != "none" and is_torchs and config.get("zero_force_ds_cpu_optimizer", True):
-        yield "torch_adam with an offloaded optimizer needs zero_force_ds_cpu_optimizer: false; DeepSpeed refuses it else."
+        yield "torch_adam with an offloaded optimizer needs zero_force_ds_cpu_optimizer: false in this ds_config."
     if stage in (1, 2) and "reduce_bucket_size" not in zero:
         yield "reduce_bucket_size is 5e8 elements by default, allocated at once: 2 GB in fp32, 1 GB in bf16."
 

@@ -41,10 +41,9 @@ def test_what_was_removed_is_refused_by_deepspeed():
 
 def test_an_unknown_key_is_ignored_at_the_top_and_refused_in_a_section():
     from deepspeed.runtime.config import DeepSpeedConfig
-    from pydantic import ValidationError
 
     assert DeepSpeedConfig({"train_batch_size": 1, "gradient_cliping": 0.5}).gradient_clipping == 1.0
-    with pytest.raises(ValidationError, match="stagee"):
+    with pytest.raises(ValueError, match="stagee"):
         DeepSpeedConfig({"train_batch_size": 1, "zero_optimization": {"stagee": 2}})
     faults = check_ds_config({"train_batch_size": 1, "gradient_cliping": 0.5, "gradient_clipping": 0.0}, 1)
     assert len(faults) == 1 and "ignores it without a word; did you mean gradient_clipping?" in faults[0]
