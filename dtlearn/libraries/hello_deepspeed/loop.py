@@ -17,7 +17,7 @@ from ..quiet_deepspeed import has_deepspeed
 from .bert import Bert, masked_loss
 from .masked_text import MASK, MaskedBatch, masked_batch
 from .options import HelloOptions
-from .trainers.deepspeed_engine import DeepSpeedTrainer
+from .trainers.deepspeed_engine import LEFT_BEHIND, DeepSpeedTrainer
 from .trainers.plain import PlainTrainer
 
 VALIDATION_ROWS = 64
@@ -102,6 +102,8 @@ def about(options: HelloOptions, engine: str, world_size: int, device: torch.dev
     if engine == "deepspeed":
         offload = ", offload to the host" * options.offload
         yield f"DeepSpeed, ZeRO {options.zero}{offload}: {size}"
+        if options.zero == 0 and options.precision in LEFT_BEHIND:
+            yield f"  losses differ from the plain twin's: {LEFT_BEHIND[options.precision]}. Take --zero 1"
         return
     if options.engine == "auto":
         yield "DeepSpeed is not installed for this Python, so the plain twin runs: torch's DDP and AdamW."
