@@ -63,8 +63,8 @@ FINDINGS = (
         "zero3",
         3,
         2,
-        "Parameters under 100,000 elements are never divided in the sense of memory: they stay whole, and are gathered "
-        "once after each update. In a small model that is every one of them.",
+        "Parameters under 100,000 elements stay whole on every rank, and are gathered once, after the update. In a "
+        "small model that is every one of them.",
         "zero_optimization.stage3_param_persistence_threshold: 0",
         "zero3_all_divided",
         "deepspeed/runtime/zero/parameter_offload.py, mark_persistent_parameters",
