@@ -9,7 +9,8 @@ A source is in jupytext's percent format: `# %%` starts a code cell, `# %% [mark
 `# %%ranks` or `# !` is that magic. The first cell is the chapter's title, in markdown. A cell whose output is a
 measurement has tags=["nbval-ignore-output"]; one that shows an error has tags=["raises-exception"]. An empty cell that
 begins with `# %% exercise="ch01.name"` becomes two: the task as text, and `%%exercise ch01.name` with the stub, both
-made from solutions/. A cell with jupyter={"source_hidden": true} has its input folded.
+made from solutions/. A cell with jupyter={"source_hidden": true} has its input folded. `{glossary}` in a text becomes
+the chapter's table of terms, from notebooks/glossary.toml.
 
 Cell ids come from the slug and the cell's number, and no metadata is volatile: a rebuild changes only what changed.
 """
@@ -29,6 +30,7 @@ from typing import Any
 import jupytext
 import nbformat
 from check_notebooks import ADDRESS, ANSI, bad_outputs, lists_by_chance, long_bodies, stale
+from glossary import PLACE, GlossaryError, glossary_table, read_terms
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 from nbformat import NotebookNode
@@ -87,11 +89,25 @@ def from_source(path: Path) -> NotebookNode:
         if exercise := cell.metadata.pop("exercise", None):
             task, cell.source = exercise_cells(path, cell, exercise)
             cells.append(nbformat.v4.new_markdown_cell(task, id=f"{cell.id}-task"))
+        elif cell.cell_type == "markdown" and PLACE in cell.source:
+            cell.source = cell.source.replace(PLACE, glossary(path))
         cells.append(cell)
     notebook.cells = cells
     notice = f"<!-- Generated from notebooks/src/{path.name} by tools/build_notebooks.py: edit that file. -->"
     notebook.cells[0].source = f"{notice}\n{notebook.cells[0].source}"
     return notebook
+
+
+def glossary(path: Path) -> str:
+    """The table of terms of a source's chapter.
+
+    Raises:
+        BuildError: it has none, or the data file has a fault.
+    """
+    try:
+        return glossary_table(read_terms(path.parents[1] / "glossary.toml"), path.stem[:4])
+    except (GlossaryError, OSError) as error:
+        raise BuildError(f"notebooks/src/{path.name}: {PLACE}: {error}") from None
 
 
 def exercise_cells(path: Path, cell: NotebookNode, exercise: str) -> tuple[str, str]:

@@ -937,25 +937,6 @@ dtlearn.show_source(train_digits.broadcast_model)
 #
 # ## Glossary
 #
-# | English | 中文 | meaning |
-# |---|---|---|
-# | SPMD | 单程序多数据 | single program, multiple data: all processes run the same code |
-# | rank | 进程编号（rank） | a process of the job, and its number |
-# | local rank | 本地编号 | the number of a process on its own machine |
-# | node rank | 节点编号 | the number of a machine |
-# | world size | 进程总数 | the number of ranks in the job |
-# | process group | 进程组 | the ranks that take part in a collective |
-# | launcher | 启动器 | a program that starts the processes and sets their environment |
-# | rendezvous | 会合 | how ranks learn each other's addresses |
-# | store | 键值存储 | the shared dictionary used for the rendezvous |
-# | backend | 通信后端 | the library that carries messages: gloo, NCCL, MPI |
-# | point-to-point | 点对点通信 | one rank sends, one receives |
-# | collective | 集合通信 | an operation that all ranks of a group call together |
-# | all-reduce | 全归约 | every rank gets the sum (or maximum, ...) over all ranks |
-# | broadcast | 广播 | every rank gets the tensor of one rank |
-# | barrier | 同步屏障 | no rank continues before all have arrived |
-# | global batch | 全局批次 | the samples of one step, over all ranks |
-# | parity | 结果一致性 | the same result as on one process |
-# | deadlock, hang | 死锁、挂起 | ranks that wait for each other for ever |
+# {glossary}
 #
 # Next: chapter 2 takes *all-reduce* apart.

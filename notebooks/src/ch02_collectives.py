@@ -1026,24 +1026,6 @@ rank_table(
 #
 # ## Glossary
 #
-# | English | 中文 | meaning |
-# |---|---|---|
-# | collective | 集合通信 | an operation that all ranks of a group call together |
-# | point-to-point | 点对点通信 | one rank sends, one receives |
-# | root | 根进程 | the one rank that a collective names |
-# | broadcast | 广播 | the root's tensor to every rank |
-# | scatter, gather | 分发、收集 | parts from the root; parts to the root |
-# | reduce | 归约 | the sum of all tensors, at the root |
-# | all-gather | 全收集 | all parts, on every rank |
-# | reduce-scatter | 归约分发 | one part of the sum on each rank |
-# | all-reduce | 全归约 | the sum, on every rank |
-# | all-to-all | 全交换 | one part from every rank to every rank |
-# | ring, tree | 环形、树形算法 | two algorithms for the same collective |
-# | pipelined | 流水线式 | sent in pieces, each passed on while the next arrives |
-# | chunk | 分块 | the part of a tensor that is sent in one step |
-# | latency, bandwidth | 延迟、带宽 | $\alpha$, the time of an empty message; $\beta$, bytes per second |
-# | algorithm / bus bandwidth | 算法带宽、总线带宽 | size over time; the same, made comparable with a link |
-# | topology | 拓扑结构 | which links there are, and how fast they are |
-# | leaf-spine, oversubscription | 叶脊网络、超额订阅 | switches of racks, each linked to all switches above; uplinks slower than what they serve |
+# {glossary}
 #
 # Next: chapter 3 uses all-reduce for its main purpose, the gradients of model replicas.

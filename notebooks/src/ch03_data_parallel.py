@@ -52,7 +52,7 @@ world
 #
 # ## 1. Copies of one model
 #
-# Training on one GPU takes too long. The simplest remedy: every rank has a **copy** of the whole model and takes a
+# Training on one GPU takes too long. The simplest remedy: every rank has a **replica**, a copy of the whole model, and takes a
 # different part of each batch, so four ranks process four times as much data in the same time. We begin with just
 # that: four equal models, four different batches, one step, no communication.
 
@@ -1289,22 +1289,6 @@ main()
 #
 # ## Glossary
 #
-# | English | 中文 | meaning |
-# |---|---|---|
-# | data parallelism | 数据并行 | every rank has the whole model and a part of each batch |
-# | replica | 模型副本 | a rank's copy of the model |
-# | global, local batch | 全局批次、本地批次 | the samples of a step over all ranks; of one rank |
-# | micro-batch | 微批次 | what goes through the model at once in accumulation |
-# | sampler, shard | 采样器、分片 | what assigns samples to ranks; a rank's part |
-# | gradient averaging | 梯度平均 | what keeps replicas equal |
-# | bucket | 梯度桶 | gradients that are sent together |
-# | overlap | 通信与计算重叠 | communication during computation |
-# | exposed communication | 未被掩盖的通信 | the part that computation does not hide |
-# | gradient accumulation | 梯度累积 | several micro-batches, one step |
-# | synchronised batch norm | 同步批归一化 | statistics of the global batch |
-# | linear scaling rule, warm-up | 线性缩放规则、学习率预热 | learning rate in proportion to the batch; reached gradually |
-# | gradient noise scale | 梯度噪声尺度 | the batch size at which noise and signal in the gradient are equal |
-# | critical batch size | 临界批次大小 | the batch size that needs twice the least number of steps |
-# | strong, weak scaling | 强扩展、弱扩展 | the same work on more ranks; work that grows with the ranks |
+# {glossary}
 #
 # Next: chapter 4 keeps the weights in one place instead.

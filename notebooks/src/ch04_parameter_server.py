@@ -1266,23 +1266,6 @@ rpc.shutdown()
 #
 # ## Glossary
 #
-# | English | 中文 | meaning |
-# |---|---|---|
-# | parameter server, worker | 参数服务器、工作节点 | keeps parameters and optimizer; computes gradients |
-# | pull, push | 拉取、推送 | get parameters; give a gradient |
-# | version | 版本号 | number of updates so far |
-# | staleness | 过时度 | updates between a gradient's pull and its own update |
-# | synchronous, BSP | 同步、整体同步并行 | a step waits for all pushes |
-# | asynchronous | 异步 | each push is applied as it arrives |
-# | bounded staleness, SSP | 有界过时、延迟同步并行 | fast workers are at most s steps ahead |
-# | straggler, backup worker | 掉队者、备份节点 | a slow worker; one more than is waited for |
-# | hot link | 热点链路 | the link that carries most |
-# | placement, key | 放置、键 | which server keeps which parameters |
-# | request-response, pipelined | 请求-响应、流水线 | ask, wait, compute; ask early |
-# | torn read | 撕裂读 | parameters of two versions in one pull |
-# | sparse rows | 稀疏行 | only the table's rows that a batch uses |
-# | centralised, decentralised | 中心化、去中心化 | one place has the parameters; none has |
-# | gossip, mixing matrix | 流言算法、混合矩阵 | averaging with neighbours; its weights |
-# | consensus distance, spectral gap | 共识距离、谱间隙 | how far copies are apart; how fast that shrinks |
+# {glossary}
 #
 # Next: chapter 5 sends fewer bytes for the same gradient.

@@ -1113,24 +1113,6 @@ main(["--task", "digits", "--epochs", "3", "--compress", "topk", "--device", "cp
 #
 # ## Glossary
 #
-# | English | 中文 | meaning |
-# |---|---|---|
-# | gradient compression, codec | 梯度压缩、编解码器 | fewer bytes for a gradient; what encodes and decodes |
-# | quantization, sparsification | 量化、稀疏化 | fewer bits for each number; fewer numbers |
-# | top-k, random-k | Top-k、随机 k | the k largest elements; k that chance picks |
-# | error feedback, residual | 误差反馈、残差 | what was not sent is added to the next gradient; it |
-# | biased, unbiased | 有偏、无偏 | wrong or right on average |
-# | contraction | 压缩映射 | leaves less error than it was given |
-# | sign, scale | 符号、缩放因子 | one bit an element; how large |
-# | low rank | 低秩 | a matrix as a product of two thin ones |
-# | communication hook | 通信钩子 | what DDP calls with a full bucket |
-# | momentum correction | 动量修正 | momentum before the codec |
-# | warm-up | 预热 | first steps that compress less, or not |
-# | local SGD, post-local SGD | 局部 SGD、后局部 SGD | steps alone; averaged at first |
-# | parameter averaging | 参数平均 | the mean of the copies, not of gradients |
-# | inner, outer step; pseudo-gradient | 内层、外层步；伪梯度 | alone; together; what the ranks have moved |
-# | incremental training | 增量训练 | a trained model goes on with new data |
-# | catastrophic forgetting, replay | 灾难性遗忘、回放 | the old is lost; old data among the new |
-# | break-even | 盈亏平衡点 | where the codec stops to pay |
+# {glossary}
 #
 # Next: chapter 6 sends the same bytes in a better order.

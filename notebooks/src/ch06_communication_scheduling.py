@@ -906,17 +906,6 @@ for formula in (cs.starts_as_written, cs.starts):
 #
 # ## Glossary
 #
-# | English | 中文 | meaning |
-# |---|---|---|
-# | communication scheduling | 通信调度 | in which order, size and number messages are sent |
-# | first in, first out (FIFO) | 先进先出 | what is ready first leaves first |
-# | priority | 优先级 | nearer to the input leaves first |
-# | partition | 张量切分 | a piece of a gradient, sent in one call |
-# | credit | 信用额度 | bytes that may be in flight |
-# | to preempt | 抢占 | to go before something that waits |
-# | barrier between steps | 迭代间的全局同步 | forward waits for all gradients |
-# | makespan | 总完成时间 | from the first start to the last end |
-# | bound | 下界 | what no order can go below |
-# | prefetch | 预取 | to fetch before its turn |
+# {glossary}
 #
 # Next: chapter 7 trains in 16 bits.

@@ -1287,28 +1287,6 @@ for order in ("clip, then unscale", "unscale, then clip"):
 #
 # ## Glossary
 #
-# | English | 中文 | meaning |
-# |---|---|---|
-# | mixed precision | 混合精度 | 16-bit products and activations, fp32 where it is needed |
-# | half precision, fp16 | 半精度 | 5 exponent and 10 mantissa bits |
-# | bfloat16, bf16 | bfloat16（脑浮点数） | the upper half of fp32: 8 exponent and 7 mantissa bits |
-# | exponent, mantissa | 指数、尾数 | the bits that decide range and precision |
-# | subnormal number | 次正规数 | below the smallest normal number, with fewer bits |
-# | overflow, underflow | 上溢、下溢 | too large for a format; so small that it becomes 0 |
-# | round to nearest, ties to even | 就近舍入，平局取偶 | how casts round |
-# | stochastic rounding | 随机舍入 | up or down by chance, right in the mean |
-# | compensated summation | 补偿求和 | what rounding took is kept and added later |
-# | master weights | 主权重 | fp32 copies that the optimizer updates |
-# | loss scaling, loss scale | 损失缩放、损失缩放因子 | the loss is multiplied so that small gradients survive |
-# | skipped step | 跳过的更新步 | a step without an update, after an overflow |
-# | hysteresis | 滞后 | how many overflows it takes until the scale is lowered |
-# | tensor parallelism | 张量并行 | each rank has a part of every layer |
-# | pipeline stage | 流水线阶段 | the layers that one rank has, in pipeline parallelism |
-# | ZeRO | 零冗余优化器 | each rank keeps the optimizer's state of a part of the parameters |
-# | gradient clipping | 梯度裁剪 | gradients are shortened to a largest norm |
-# | autocast | 自动类型转换 | each operation gets its inputs in the format of a table |
-# | amax | 最大绝对值 | the largest absolute value of a tensor |
-# | current scaling, delayed scaling | 即时缩放、延迟缩放 | scales from the amax of the tensor itself, or of earlier steps |
-# | block scaling | 分块缩放 | one scale for every 32 numbers |
+# {glossary}
 #
 # Next: chapter 8 counts where all the bytes go, activations first.

@@ -1571,28 +1571,6 @@ for set_to_none in (True, False):
 #
 # ## Glossary
 #
-# | English | 中文 | meaning |
-# |---|---|---|
-# | activation | 激活值 | what the forward pass keeps for the backward pass |
-# | storage, view | 存储、视图 | the memory behind a tensor; a tensor that shares it |
-# | memory ledger | 内存账本 | counts every storage, with category, module and lifetime |
-# | peak | 峰值 | the most bytes that are alive at once |
-# | optimizer state | 优化器状态 | moments and masters |
-# | temporary | 临时张量 | made and released within an operation or a few |
-# | out of memory, OOM | 显存不足 | an allocation failed |
-# | memory leak | 内存泄漏 | tensors of earlier steps that something keeps |
-# | caching allocator | 缓存分配器 | keeps released blocks for the next tensor |
-# | allocated, reserved | 已分配、已保留 | blocks in use; all that was taken from the driver |
-# | fragmentation | 内存碎片 | free blocks, none of them large enough |
-# | recomputation, activation checkpointing | 激活重计算、激活检查点 | activations are computed again in backward |
-# | segment | 分段 | layers that share one checkpoint |
-# | selective recomputation | 选择性重计算 | only what is cheap to compute is computed again |
-# | gradient accumulation, micro-batch | 梯度累积、微批次 | gradients of parts of a batch, added up |
-# | offload | 卸载 | tensors wait on the host |
-# | host, device | 主机、设备 | CPU and its memory; GPU and its memory |
-# | pinned memory | 锁页内存 | host memory that is never moved to disk, so that a GPU can copy from and to it by itself |
-# | bucket | 桶 | gradients that are sent together |
-# | grouped-query attention, GQA | 分组查询注意力 | several query heads share a key and a value head |
-# | GB, GiB | 吉字节（$10^9$）、吉比字节（$2^{30}$） | decimal and binary units |
+# {glossary}
 #
 # Next: chapter 9 shards what every rank now holds a copy of.

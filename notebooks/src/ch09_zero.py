@@ -1887,26 +1887,6 @@ rank_table(
 #
 # ## Glossary
 #
-# | English | 中文 | meaning |
-# |---|---|---|
-# | ZeRO, zero redundancy optimizer | 零冗余优化器 | data parallelism whose state, gradients and parameters are divided over the ranks |
-# | stage 1, 2, 3 | 第一、二、三阶段 | the optimizer's state is divided; gradients too; parameters too |
-# | sharding | 分片 | each rank stores a part |
-# | shard, piece | 分片、片段 | a rank's part of a bucket; of one parameter |
-# | partition | 划分 | who owns which elements |
-# | flat buffer, padding | 扁平缓冲区、填充 | parameters one after the other; zeros that make shards equal |
-# | unit | 分片单元 | a module that is unsharded, used and resharded as one |
-# | unshard, reshard | 收集、释放 | gather the whole weights for use; free their memory |
-# | reduce-scatter | 归约分发 | each rank gets the sum of its shard |
-# | prefetch | 预取 | gather the next unit while this one computes |
-# | exposed communication | 暴露的通信 | what computation does not hide |
-# | global norm | 全局范数 | the norm of the gradients of all ranks as one vector |
-# | hybrid sharding, HSDP | 混合分片 | sharded inside a group, replicated across groups |
-# | offload | 卸载 | state or parameters lie on the host |
-# | master weights | 主权重 | the fp32 copy that the optimizer updates |
-# | sharded, consolidated state dict | 分片状态字典、合并状态字典 | each rank its pieces; one whole state |
-# | reshard a checkpoint | 重新分片 | cut a saved state for another number of ranks |
-# | optimizer parallelism | 优化器并行 | the optimizer's state and work divided over ranks |
-# | trust ratio | 信任比 | norm of a layer's weights over the norm of its update |
+# {glossary}
 #
 # Next: chapter 10 divides the layers themselves over ranks.

@@ -1724,26 +1724,6 @@ rank_table(
 #
 # ## Glossary
 #
-# | English | 中文 | meaning |
-# |---|---|---|
-# | pipeline parallelism | 流水线并行 | each rank holds and computes some of the layers |
-# | stage | 阶段 | the consecutive layers of one rank |
-# | layer placement, naive model parallelism | 层放置、朴素模型并行 | layers on several devices, one of which works at a time |
-# | boundary | 边界 | where the model is cut between two stages |
-# | micro-batch | 微批次 | a part of the batch that passes through the pipeline as one |
-# | bubble | 流水线气泡 | idle time of a pipeline's ranks |
-# | schedule, action | 调度、动作 | for each rank what it does in which order; one piece of it |
-# | flush | 流水线刷新（排空） | the end of a step, where the pipeline runs empty |
-# | GPipe | GPipe（先全部前向、再全部反向） | all forward passes, then all backward passes |
-# | 1F1B, one forward, one backward | 一前向一反向 | forward and backward passes in turn |
-# | warm-up, steady part, cool-down | 预热、稳态、冷却阶段 | only forward; in turn; only backward |
-# | live activations | 存活的激活值 | kept between a forward pass and its backward pass |
-# | point-to-point communication | 点对点通信 | send and receive between two ranks |
-# | deadlock | 死锁 | ranks wait for each other in a circle |
-# | balance, imbalance | 负载均衡、负载不均 | stages that take the same time; that do not |
-# | dynamic programming | 动态规划 | the best solution from best solutions of its parts |
-# | tied embedding | 共享词嵌入 | embedding and head use one matrix |
-# | staleness, weight stashing | 权重陈旧、权重暂存 | missing updates; keeping the weights of a forward pass for its backward pass |
-# | recomputation | 重计算 | activations are computed again in backward |
+# {glossary}
 #
 # Next: chapter 11 asks whether the bubble can vanish.

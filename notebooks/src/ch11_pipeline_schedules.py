@@ -1162,22 +1162,6 @@ rank_table(
 #
 # ## Glossary
 #
-# | English | 中文 | meaning |
-# |---|---|---|
-# | schedule, action | 调度、动作 | for each rank an order of actions; one pass of one micro-batch through one stage |
-# | placement | 放置 | which rank holds which stage |
-# | bubble | 流水线气泡 | idle time of ranks, of the useful or of the total time |
-# | makespan | 最大完工时间 | from the first start to the last end |
-# | warm-up, steady part, cool-down | 预热、稳定、收尾阶段 | only forward passes; both in turn; only backward passes |
-# | flush | 流水线排空 | the pipeline runs empty at the end of a step, before the next one begins |
-# | chunk, virtual stage | 模型块、虚拟阶段 | one of the several stages of a rank |
-# | interleaved schedule | 交错式调度 | 1F1B with several stages on each rank, placed in a loop over the ranks |
-# | gradient of the inputs, of the weights | 输入梯度、权重梯度 | I, W: the two halves of a backward pass |
-# | zero bubble | 零气泡 | W fills the time in which ranks would be idle between their first and last action |
-# | post-validation | 后验证 | update first, check the global norm later, undo if needed |
-# | V-shaped schedule | V 形调度 | the model goes down the ranks, and up again |
-# | live activations | 存活的激活值 | kept from F to the end of B, or of W |
-# | circular wait, deadlock | 循环等待、死锁 | each waits for what another one does later |
-# | emulated stage times | 模拟的阶段时间 | a stage sleeps instead of computing |
+# {glossary}
 #
 # Next: chapter 12 divides single layers over ranks.

@@ -2212,24 +2212,6 @@ rank_table(
 #
 # ## Glossary
 #
-# | English | 中文 | meaning |
-# |---|---|---|
-# | tensor parallelism | 张量并行 | every layer's matrices are divided over ranks, which compute the same samples together |
-# | intra-layer, inter-layer | 层内、层间 | inside a layer, as here; between layers, as in a pipeline |
-# | column-parallel, row-parallel | 列并行、行并行 | output features divided; input features divided |
-# | sharded, replicated | 分片的、复制的 | each rank a part; each rank the whole |
-# | partial sum | 部分和 | as large as the result; the result is the sum over the ranks |
-# | contracted dimension | 收缩维度 | the one that a product sums over |
-# | conjugate operators f, g | 共轭算子 | the backward pass of one is the forward pass of the other |
-# | tensor-parallel region | 张量并行区域 | between an f and the next g: features are divided |
-# | attention head | 注意力头 | the unit by which attention is split |
-# | fused weight | 融合权重 | several matrices in one |
-# | grouped-query attention | 分组查询注意力 | several heads of Q share one of K and V |
-# | vocabulary-parallel | 词表并行 | rows of the embedding and columns of the head divided by token |
-# | sequence parallelism | 序列并行 | between tensor-parallel regions the tokens are divided |
-# | random state, fork | 随机数状态、分叉 | what the next random numbers follow from; another one for a while |
-# | device mesh, axis | 设备网格、轴 | ranks as a grid; one of its directions |
-# | placement | 放置 | how a DTensor lies on an axis: Shard, Replicate, Partial |
-# | redistribution | 重分布 | from one placement to another, by a collective |
+# {glossary}
 #
 # Next: chapter 13 divides sequences and experts.

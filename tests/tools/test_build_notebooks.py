@@ -86,6 +86,20 @@ def test_a_source_becomes_an_executed_notebook(root, capsys):
     assert run(root, "--check") == 0
 
 
+def test_a_glossary_comes_from_the_data_file(root, capsys, monkeypatch):
+    monkeypatch.setattr(builder, "execute", fake_execute)
+    write(root, "ch01_first", SOURCE + "\n# %% [markdown]\n# ## Glossary\n#\n# {glossary}\n#\n# The end.\n")
+    assert run(root) == 1
+    assert "ch01_first.py: {glossary}: " in capsys.readouterr().err
+    data = root / "notebooks" / "glossary.toml"
+    data.write_text('[[term]]\nen = "rank"\nzh = "进程编号"\nch01 = "a number"\n', encoding="utf-8")
+    assert run(root) == 0
+    table = "| English | 中文 | meaning |\n|---|---|---|\n| rank | 进程编号 | a number |"
+    assert read(root).cells[-1].source == f"## Glossary\n\n{table}\n\nThe end."
+    data.write_text(data.read_text(encoding="utf-8").replace("a number", "its number"), encoding="utf-8")
+    assert run(root, "--check") == 1, "a built notebook has yesterday's table"
+
+
 def test_a_failing_cell_is_shown_and_nothing_is_written(root, capsys):
     write(root, "ch01_first", SOURCE + "\n# %%\nx = 1\nboom = {}['missing']\n")
     assert run(root) == 1
