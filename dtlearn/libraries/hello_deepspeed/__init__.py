@@ -13,7 +13,7 @@ and differs from it where that one hides something:
 
 - Each rank reads its own part of the batch. There all ranks set one seed and none has a sampler, so all
   read the same samples, and N ranks learn what one would.
-- `gradient_clipping` is stated. There it is not, so that since DeepSpeed 0.19.4 it is 1.0, and was 0 before.
+- `gradient_clipping` is stated. There it is not, so that since DeepSpeed 0.19.3 it is 1.0, and was 0 before.
 - Nothing is downloaded: the text is the course's, a token is a character. There: WikiText-2, RoBERTa's tokenizer.
 - No dropout, so that both engines compute the same losses.
 """

@@ -30,7 +30,7 @@ class HelloOptions:
     zero: int = 1
     precision: str = "fp32"
     offload: bool = False
-    steps: int = 200
+    steps: int = 300
     batch_size: int = 32
     accumulation: int = 1
     context_length: int = 64

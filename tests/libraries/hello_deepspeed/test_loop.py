@@ -35,7 +35,7 @@ def test_without_deepspeed_the_twin_runs_and_says_so(nothing_installed):
     assert train(small(engine="auto", zero=2), said.append).engine == "plain"
     assert "not installed" in said[0] and "the plain twin runs" in said[0]
     assert said[1] == "plain torch: 1 rank on cpu, fp32" and "every rank holds all" in said[2]
-    assert said[3].startswith("step     3  loss ") and said[4].startswith("loss on held-out text")
+    assert said[3].startswith("step     4  loss ") and said[4].startswith("loss on held-out text")
 
 
 def test_deepspeed_that_is_asked_for_and_not_there_is_refused(nothing_installed):

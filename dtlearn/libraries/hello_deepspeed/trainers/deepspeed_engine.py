@@ -46,7 +46,7 @@ def hello_config(options: HelloOptions, world_size: int, num_parameters: int) ->
         "train_batch_size": options.batch_size,
         "train_micro_batch_size_per_gpu": options.micro_batch(world_size),
         "gradient_accumulation_steps": options.accumulation,
-        "gradient_clipping": options.clip,  # left out, it is 1.0 since 0.19.4, and was 0 before
+        "gradient_clipping": options.clip,  # left out, it is 1.0 since 0.19.3, and was 0 before
         "optimizer": {
             "type": "AdamW",
             # torch's own: DeepSpeed's must be compiled first.

@@ -2,6 +2,7 @@
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,12 @@ from dtlearn.runtime.run import run_ranks
 from tests.libraries.hello_deepspeed.runs import EXACT, apart, small, trained
 
 ROOT = Path(__file__).resolve().parents[4]
+
+
+@pytest.fixture
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return server.getsockname()[1]
 
 
 def test_the_configuration_is_plain_data_and_says_what_has_no_fixed_default():
@@ -45,7 +52,7 @@ def test_in_16_bits_stage_0_takes_another_path(precision):
     options = [small(precision=precision, engine="deepspeed", zero=stage) for stage in range(4)]
     twin, *stages = run_ranks(trained, 2, [small(precision=precision), *options], device="cpu", timeout=180).values[0]
     near = max(apart(run, twin) for run in stages[1:])
-    assert near < 2e-3  # roundings of 16 bits
+    assert near < 1e-2  # roundings of 16 bits
     assert apart(stages[0], twin) > 5 * near  # if not, DeepSpeed has been mended: see LEFT_BEHIND
 
 
@@ -60,19 +67,30 @@ def test_a_run_goes_on_from_deepspeeds_checkpoint(tmp_path):
 
 
 @pytest.mark.libraries
+@pytest.mark.timeout(300)  # three Pythons after one another, each of which loads torch
 @pytest.mark.parametrize(
     "launcher",
     [
         ["torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m"],
-        ["deepspeed.launcher.runner", "--num_gpus", "2", "--master_addr", "127.0.0.1", "--module"],
+        [
+            "deepspeed.launcher.runner",
+            "--num_gpus",
+            "2",
+            "--master_addr",
+            "127.0.0.1",
+            "--master_port",
+            "{}",
+            "--module",
+        ],
     ],
     ids=["torchrun", "deepspeed"],
 )
-def test_both_launchers_start_it(launcher):
+def test_both_launchers_start_it(launcher, free_port):
     quick = ["--zero", "1", "--steps", "2", "--batch-size", "4", "--context-length", "16", "--hidden-size", "32"]
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    launcher = [part.format(free_port) for part in launcher]
     command = [sys.executable, "-m", *launcher, "dtlearn.libraries.hello_deepspeed", *quick]
     environment = {**os.environ, "PATH": path, "DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=170, check=False)
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=280, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     assert "DeepSpeed, ZeRO 1: 2 ranks on cpu, fp32" in done.stdout

@@ -3,7 +3,7 @@
 import pytest
 
 from dtlearn.runtime.run import run_ranks
-from tests.libraries.hello_deepspeed.runs import EXACT, apart, small, trained
+from tests.libraries.hello_deepspeed.runs import EXACT, apart, small, trained, trained_on_the_same
 
 
 @pytest.fixture(scope="module")
@@ -30,3 +30,8 @@ def test_a_run_goes_on_from_its_checkpoint(tmp_path, precision):
     assert (first.first_step, rest.first_step) == (0, 2)
     assert first.losses + rest.losses == straight.losses and rest.validation == straight.validation
     assert [file.name for file in tmp_path.iterdir()] == ["plain.pt"]
+
+
+def test_ranks_that_read_the_same_samples_learn_what_one_would(alone):
+    first, second = run_ranks(trained_on_the_same, 2, small(), device="cpu").values
+    assert first == second == pytest.approx(list(alone[0].losses), abs=EXACT)
