@@ -3,7 +3,8 @@
 In this order: `description`, a run as data; `page_engines`, what four libraries build from it; `engines/`, all of them
 with all that the page leaves out; `configuration/`, a ds_config key by key and its checker; `comparing/`, runs on
 recorded ranks, stored results, and where libraries send what nobody expects; `around/`, launchers, checkpoints,
-memory, traps. `environment` finds the Python that has DeepSpeed, `quiet_deepspeed` imports it without a compiler.
+memory, traps; `hello_deepspeed/`, a script to take home. `environment` finds the Python that has
+DeepSpeed, `quiet_deepspeed` imports it without a compiler.
 
 The names are loaded when they are first asked for: `dtlearn doctor` looks at the traps without loading torch.
 """

@@ -132,7 +132,9 @@ def process_group() -> Iterator[None]:
 
 
 def own_device() -> torch.device:
-    """This rank's GPU where every rank of the machine has one, otherwise the processor."""
+    """This rank's GPU where every rank of the machine has one, otherwise, or in a group over gloo, the processor."""
+    if dist.is_initialized() and dist.get_backend() != "nccl":
+        return torch.device("cpu")
     own = int(os.environ.get("LOCAL_RANK", 0))
     if torch.cuda.device_count() < int(os.environ.get("LOCAL_WORLD_SIZE", own + 1)):
         return torch.device("cpu")
