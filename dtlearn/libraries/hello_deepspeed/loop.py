@@ -15,10 +15,10 @@ from dtlearn.models.corpus import Corpus, load_corpus
 from ..environment import HOW_TO_INSTALL
 from ..quiet_deepspeed import has_deepspeed
 from .bert import Bert, masked_loss
+from .deepspeed_engine import LEFT_BEHIND, DeepSpeedTrainer
 from .masked_text import MASK, MaskedBatch, masked_batch
 from .options import HelloOptions
-from .trainers.deepspeed_engine import LEFT_BEHIND, DeepSpeedTrainer
-from .trainers.plain import PlainTrainer
+from .plain import PlainTrainer
 
 VALIDATION_ROWS = 64
 SHOWN_ROWS = 3

@@ -7,7 +7,7 @@ import torch
 from dtlearn.libraries.hello_deepspeed import HelloOptions, train
 from dtlearn.libraries.hello_deepspeed.bert import Bert
 from dtlearn.libraries.hello_deepspeed.masked_text import masked_batch
-from dtlearn.libraries.hello_deepspeed.trainers.plain import PlainTrainer
+from dtlearn.libraries.hello_deepspeed.plain import PlainTrainer
 from dtlearn.models import load_corpus
 
 SMALL = HelloOptions(

@@ -10,9 +10,9 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from ..bert import masked_loss
-from ..masked_text import MaskedBatch
-from ..options import HelloOptions, checkpoint_file
+from .bert import masked_loss
+from .masked_text import MaskedBatch
+from .options import HelloOptions, checkpoint_file
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 FIRST_LOSS_SCALE = 2.0**16  # DeepSpeed's

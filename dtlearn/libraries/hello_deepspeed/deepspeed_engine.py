@@ -8,10 +8,10 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from ...quiet_deepspeed import quiet_deepspeed
-from ..bert import masked_loss
-from ..masked_text import MaskedBatch
-from ..options import HelloOptions
+from ..quiet_deepspeed import quiet_deepspeed
+from .bert import masked_loss
+from .masked_text import MaskedBatch
+from .options import HelloOptions
 
 TAG = "last"
 MARK = "updates"  # what we add to DeepSpeed's own state

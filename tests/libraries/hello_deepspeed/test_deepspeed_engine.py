@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from dtlearn.libraries.hello_deepspeed.trainers.deepspeed_engine import hello_config
+from dtlearn.libraries.hello_deepspeed.deepspeed_engine import hello_config
 from dtlearn.runtime.run import run_ranks
 from tests.libraries.hello_deepspeed.runs import EXACT, apart, small, trained
 
-ROOT = Path(__file__).resolve().parents[4]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture
