@@ -8,7 +8,7 @@ DeepSpeed is told by one dict what chapters 3 to 10 built by hand. The keys of t
 | `train_batch_size` | samples of a step | follows from two others |
 | `train_micro_batch_size_per_gpu` | samples of one pass of a replica | follows |
 | `gradient_accumulation_steps` | passes of a step | follows |
-| `gradient_clipping` | largest norm; 0: none | **1.0**, in 0.19.4 and later |
+| `gradient_clipping` | largest norm; 0: none | **1.0**, since 0.19.3 |
 | `bf16`, `fp16` | `{"enabled": True}` | float32 |
 | `zero_optimization` | `stage`, 0 to 3 | 0 |
 | in it: `offload_optimizer`, `offload_param` | `{"device": "cpu"}` | on the GPU |

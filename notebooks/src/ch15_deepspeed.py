@@ -116,7 +116,7 @@ rank_table(
 )
 
 # %% [markdown]
-# All libraries train alike, to the last digit that is printed. And the last row is not a bug of anybody: it is a default. Since version 0.19.4 DeepSpeed clips to a
+# All libraries train alike, to the last digit that is printed. And the last row is not a bug of anybody: it is a default. Since version 0.19.3 DeepSpeed clips to a
 # norm of 1.0 unless the configuration says otherwise; before that it did not clip
 # ([#8068](https://github.com/deepspeedai/DeepSpeed/pull/8068)). Whoever updates the library, and compares with last month's run, compares two
 # trainings.
@@ -266,7 +266,7 @@ for fault in libraries.check_ds_config(faulty, world_size=8, device="cpu", pp=2)
 #
 # ## 6. When to use which?
 #
-# All runs side by side. Memory is what the course's ledger (chapter 8) counts on the fuller of two ranks:
+# All runs side by side: the bytes a rank sends in a step if every collective is a ring, by kind; memory is what the course's ledger (chapter 8) counts on the fuller of two ranks:
 
 # %% jupyter={"source_hidden": true}
 LINES = {
@@ -282,6 +282,7 @@ rank_table(
             "": row["library"] + (", as in the paper" if row["run"] == "zero3_paper" else ""),
             "last loss": f"{row['last loss']:.4f}",
             "calls": row["calls"],
+            "sent, kB": row["by kind, kB"],
             "volume": f"{volumes[row['run']]:.2f}" if row["run"] in volumes else "-",
             "kept, kB": row["kept, kB"],
             "peak, kB": row["peak, kB"],
@@ -427,8 +428,8 @@ rank_table(
 )
 
 # %% [markdown]
-# `bf16.enabled` makes the *model* bf16 and keeps fp32 masters in the optimizer, except in stage 0, which has none: its losses
-# are the farthest off. Gradients travel in bf16, half the bytes, and are added up in it unless `communication_data_type` or `data_types.grad_accum_dtype` say fp32.
+# `bf16.enabled` makes the *model* bf16 and keeps fp32 masters in the optimizer. Stage 0's losses are the farthest off, and not by rounding: see
+# HelloDeepSpeed, below. Gradients travel in bf16, half the bytes, and are added up in it unless `communication_data_type` or `data_types.grad_accum_dtype` say fp32.
 # fp16 brings DeepSpeed's own dynamic loss scale (start 2^16, halves after two overflows: `hysteresis`), and it refuses fp16 on a processor.
 #
 # ## From a checkpoint of ZeRO 3 to one file
@@ -491,9 +492,9 @@ for name in ("tp", "megatron_tp", "fairscale_tp"):
     print(f"{found.title:>34}: {volumes[name]:.3f}", kinds)
 
 # %% [markdown]
-# Megatron-core's `GPTModel` asks for a GPU, for buffers of its own. FairScale is no longer developed; what was good in it is in torch now: its FSDP
-# became FSDP1 and then FSDP2, its OSS (ZeRO 1) became `ZeroRedundancyOptimizer`, its `Pipe` came from torchgpipe and was removed from torch in 2024
-# in favour of `torch.distributed.pipelining`.
+# Megatron-core's `GPTModel` asks for a GPU, for buffers of its own. FairScale is no longer developed; what was good in it moved into torch: its FSDP
+# became FSDP1 and then FSDP2, its OSS (ZeRO 1) `ZeroRedundancyOptimizer`, its `Pipe`, from torchgpipe, `torch.distributed.pipeline`, which has since made way
+# for `torch.distributed.pipelining`.
 #
 # ## Which library was that?
 #
@@ -504,11 +505,113 @@ for name in ("tp", "megatron_tp", "fairscale_tp"):
 # %% exercise="ch15.name_the_library"
 
 # %% [markdown]
-# (HelloDeepSpeed)
+# ## HelloDeepSpeed
 #
-# ## Horovod and Lingvo
+# *Needs: section 2; for the finding at the end, chapter 7.* DeepSpeed's first example trains a small BERT, a masked language model:
+# some tokens are hidden, and it guesses them. Here it is as a script to take home, on this course's text, a character a token, by
+# torch alone or by DeepSpeed. It has no dropout, so that both can be compared. Torch alone, on your processor:
+
+# %%
+from dtlearn.libraries.hello_deepspeed import train
+from dtlearn.libraries.hello_deepspeed.stored import RUNS, load_stored_hello
+
+plain = dtlearn.run_ranks(train, 2, RUNS["plain_fp32"], device="cpu").values[0]
+print("losses of updates 1, 2 and 20:", [f"{plain.losses[step]:.3f}" for step in (0, 1, 19)])
+print(f"on text that it has not seen: {plain.validation:.3f}")
+
+# %% [markdown]
+# The same update twice: what you write without DeepSpeed, and what is left with it. `no_sync`, the loss scale, the fp32 masters, the
+# clipping are now keys of a dictionary:
+
+# %%
+from dtlearn.libraries.hello_deepspeed.deepspeed_engine import DeepSpeedTrainer, hello_config
+from dtlearn.libraries.hello_deepspeed.plain import PlainTrainer
+
+dtlearn.show_source(PlainTrainer.step)
+dtlearn.show_source(DeepSpeedTrainer.step)
+print(json.dumps(hello_config(RUNS["zero2_fp32"], world_size=2, num_parameters=35_000)))
+
+# %% [markdown]
+# In a terminal (without DeepSpeed the first one trains by torch, and says so):
 #
-# (history)
+# ```
+# torchrun --nproc-per-node 2 -m dtlearn.libraries.hello_deepspeed --zero 2
+# deepspeed --num_gpus 2 --module dtlearn.libraries.hello_deepspeed --zero 3 --precision bf16
+# ```
+#
+# And is it the same training? How far each stage's loss is from torch's in that precision:
+
+# %% jupyter={"source_hidden": true}
+hello = load_stored_hello()
+rank_table(
+    [
+        {
+            "DeepSpeed": name.removesuffix("_fp32").replace("zero", "ZeRO ").replace("_", ", "),
+            **{
+                f"{precision}, update {step + 1}": f"{hello.from_the_twin(as_named, step):.4f}"
+                if (as_named := name.replace("fp32", precision)) in hello.runs
+                else "-"
+                for precision in ("fp32", "bf16", "fp16")
+                for step in (1, 19)
+            },
+        }
+        for name in RUNS
+        if name.startswith("zero") and name.endswith("fp32")
+    ],
+    caption=f"Distance from the plain twin's loss, nats; DeepSpeed {hello.versions['deepspeed']}, {hello.date}",
+)
+
+# %% [markdown]
+# (The loss of update 2 is the first that an update has changed.) In fp32 all is equal; in 16 bits stages 1 to 3 are as near as roundings allow. **Stage 0 is not.** Its gradients equal the twin's to
+# four digits, its first update is 0.744 of the twin's. Where does such a number come from? DeepSpeed's optimizer for this
+# case makes Adam's state by a step with gradients of zero, before the first real one. It moves no weight, but Adam has counted it:
+
+# %%
+def first_update(steps_before: int) -> float:
+    weight = torch.nn.Parameter(torch.ones(1))
+    adam = torch.optim.AdamW([weight], lr=3e-3, weight_decay=0.0)
+    for gradient in [0.0] * steps_before + [0.5]:
+        weight.grad = torch.tensor([gradient])
+        adam.step()
+    return 1 - weight.item()
+
+
+print(f"{first_update(1) / first_update(0):.3f}")
+
+# %% [markdown]
+# The bias correction is that of step 2 (chapter 7's Adam): $0.1/(1 - 0.9^2) = 0.526$ over $\sqrt{0.001/(1 - 0.999^2)} = 0.707$. In
+# fp16 there is a second fault: the gradients are divided by a loss scale that the loss was never multiplied by, and Adam hides a
+# constant factor, but for its $\epsilon$. DeepSpeed has open pull requests for both
+# ([#5104](https://github.com/deepspeedai/DeepSpeed/pull/5104), [#8393](https://github.com/deepspeedai/DeepSpeed/pull/8393)).
+# The first fault was found and mended in [TorchTitan](https://github.com/pytorch/torchtitan/pull/4382) and in
+# [Megatron's FSDP](https://github.com/NVIDIA/Megatron-LM/pull/5976) in the summer of 2026: "1.34x", which is 1/0.744. No loss
+# curve shows it. A plain twin does, and so does printing `optimizer.state` before the first step.
+#
+# What texts say of this example, and what is so:
+#
+# | said | found |
+# |---|---|
+# | it shows how a model gets faster | all its ranks set one seed, and there is no sampler: each reads the same samples, and four GPUs learn what one would. The course's script divides the batch; `deepspeed.initialize(training_data=...)` would, too |
+# | "a stage 3 configuration": `fp16` and AdamW, no batch size | refused, for want of `train_batch_size` or `train_micro_batch_size_per_gpu`; then on a processor because of fp16; and with both mended it clips at 1.0 |
+# | the key `comm_backend_name` chooses NCCL | it belonged to 1-bit Adam; `deepspeed.init_distributed(dist_backend=...)` chooses |
+# | "word_size", "fuse LAN" among the kernels | world size; the fused LAMB |
+#
+# ## Horovod, Lingvo, and who came after
+#
+# *Needs: nothing.* Libraries end, ideas move. State of November 2026:
+#
+# | | what it was | today | its ideas in this course |
+# |---|---|---|---|
+# | [Horovod](https://github.com/horovod/horovod), Uber 2017 (1802.05799) | MPI's model, all ranks alike, for TensorFlow, Keras, PyTorch and MXNet | last release June 2023, which does not build against today's torch. In its place: DDP, NCCL, torchrun | a ring instead of a server: 2; averaging around the optimizer, where DDP wraps the model: 3; small tensors sent together: 3, 6 |
+# | [Lingvo](https://github.com/tensorflow/lingvo), Google 2019 (1902.08295) | sequence models in TensorFlow; the first public code of GPipe, [gpipe.py](https://github.com/tensorflow/lingvo/blob/master/lingvo/core/gpipe.py) | in maintenance: releases follow TensorFlow's. Google's later ones are on JAX: Pax, MaxText | micro-batches and recomputation: 8, 10 |
+# | [FairScale](https://github.com/facebookresearch/fairscale), Meta 2020 | ZeRO in pure PyTorch, a pipeline, Megatron's layers | last release December 2022; what was good is in torch | FSDP, sharded optimizer: 9; Pipe: 10 |
+# | [Megatron-LM](https://github.com/NVIDIA/Megatron-LM), NVIDIA 2019 | layers over GPUs (1909.08053), interleaved stages (2104.04473) | lives; its parts are Megatron Core | 8, 11, 12, 14 |
+# | [Accelerate](https://github.com/huggingface/accelerate), Hugging Face 2021 | one loop over DDP, FSDP and DeepSpeed | lives | 3, 9 |
+# | [DeepSpeed](https://github.com/deepspeedai/DeepSpeed), Microsoft 2020 | ZeRO, offload, a pipeline engine | lives, in the PyTorch Foundation since May 2025 | 5, 7, 8, 9, 10, 14 |
+#
+# One idea did *not* move. Horovod sent what was ready, and ranks are ready in different orders; so rank 0 asked all of them, in a
+# cycle of some milliseconds, what they all had, and put that into one buffer
+# ([Tensor Fusion](https://github.com/horovod/horovod/blob/master/docs/tensor-fusion.rst)). DDP's buckets have a fixed order, and nobody has to ask.
 #
 # ## What goes wrong in loops and configurations?
 #
@@ -538,10 +641,32 @@ for name in ("tp", "megatron_tp", "fairscale_tp"):
 #
 # **"Accelerate is slower than what it wraps."** It sends the same calls; see the record.
 #
-# **"1-bit Adam is a flag of DeepSpeed."** Until 0.19.6. It was removed, as was its compression, sparse attention and MiCS
+# **"1-bit Adam is a flag of DeepSpeed, as in this file."** Until 0.19.6; now it is "not a supported DeepSpeed Optimizer". It was removed, as was its compression, sparse attention and MiCS
 # ([#8490](https://github.com/deepspeedai/DeepSpeed/pull/8490)); chapter 5 has one.
 #
-# (myths)
+# Five more, from widely read introductions to the subject:
+#
+# **"Here are two `ds_config` files."** Neither is JSON: one contains `...`, the other a comma before a brace, and `json.loads` stops at either. DeepSpeed
+# also takes a dictionary, and Python allows that comma.
+#
+# **"The master node hands out the tasks and monitors the others."** `MASTER_ADDR` is the host of the store where ranks
+# [find each other](https://docs.pytorch.org/docs/stable/distributed.html#tcp-initialization). In training no rank gives orders, and what watches
+# processes is a launcher on each node. Of Horovod it is half true: its rank 0 decided what was sent when
+# ([controller.h](https://github.com/horovod/horovod/blob/master/horovod/common/controller.h)).
+#
+# **"`fairscale.nn.ModelParallel(layer)` does it all."** There is no such class, nor was there in any commit. There are `ColumnParallelLinear` and
+# `RowParallelLinear`
+# ([layers.py](https://github.com/facebookresearch/fairscale/blob/main/fairscale/nn/model_parallel/layers.py)), and you say which layer is which.
+#
+# **"PyTorch has no pipeline and no model parallelism."** It has
+# [`torch.distributed.pipelining`](https://docs.pytorch.org/docs/stable/distributed.pipelining.html),
+# [`parallelize_module`](https://docs.pytorch.org/docs/stable/distributed.tensor.parallel.html) and
+# [`fully_shard`](https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html), and the first came from FairScale's `Pipe`
+# ([#44090](https://github.com/pytorch/pytorch/pull/44090)), replaced since.
+#
+# **"DeepSpeed combines ZeRO, pipeline and tensor parallelism in any way."** "ZeRO-2 and ZeRO-3 are incompatible with pipeline parallelism" is the
+# message of its own assertion
+# ([engine.py](https://github.com/deepspeedai/DeepSpeed/blob/master/deepspeed/runtime/pipe/engine.py)). The well-known picture with 32 GPUs has stage 1.
 #
 # ### Check yourself
 #
@@ -555,7 +680,7 @@ for name in ("tp", "megatron_tp", "fairscale_tp"):
 # No, a default: an all-reduce and an all-gather, 3 in place of 2.
 # </details>
 #
-# <details><summary>Loss curves differ after an update of DeepSpeed from 0.19.2 to 0.19.4. Where do you look first?</summary>
+# <details><summary>Loss curves differ after an update of DeepSpeed from 0.19.2 to 0.19.8. Where do you look first?</summary>
 #
 # At `gradient_clipping`: left out it was 0, and is 1.0.
 # </details>

@@ -21,12 +21,26 @@ def comparison_rows(results: Mapping[str, LibraryResult]) -> list[dict[str, Any]
             "calls": sum(row.calls for row in result.calls),
             "payload, kB": round(sum(row.nbytes for row in result.calls) / 1000, 1),
             "sent in rings, kB": round(result.wire_bytes / 1000, 1),
+            "by kind, kB": ", ".join(f"{kind} {sent / 1000:.0f}" for kind, sent in sent_by_kind(result).items()),
             "kept, kB": round(max(result.state_bytes) / 1000),
             "peak, kB": round(max(result.peak_bytes) / 1000),
             "step, ms": round(result.seconds * 1000),
         }
         for name, result in results.items()
     ]
+
+
+def sent_by_kind(result: LibraryResult) -> dict[str, float]:
+    """Bytes that a rank sends in a step if every collective is a ring, by kind; those of a kilobyte and more.
+
+    Norms and flags are below it. The mean over the ranks, in the order of the first call.
+    """
+    sent: dict[str, float] = {}
+    for rows in result.ranks:
+        for row in rows:
+            kind = row.op.removesuffix("_tensor").removesuffix("_into").replace("_", "-")
+            sent[kind] = sent.get(kind, 0.0) + row.wire_bytes / len(result.ranks)
+    return {kind: total for kind, total in sent.items() if total >= 1000}
 
 
 def call_rows(result: LibraryResult, rank: int = 0) -> list[dict[str, Any]]:

@@ -185,4 +185,4 @@ def _device(zero: Mapping[str, Any], name: str) -> str:
 
 def _clipping(config: Mapping[str, Any]) -> Iterator[str]:
     if "gradient_clipping" not in config:
-        yield "gradient_clipping is left out: it is 1.0 since 0.19.4, and was 0 before; state it if runs are compared."
+        yield "gradient_clipping is left out: it is 1.0 since 0.19.3, and was 0 before; state it if runs are compared."

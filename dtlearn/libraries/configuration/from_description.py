@@ -13,7 +13,7 @@ LARGEST_BUCKET = 25 * 2**20 // 4  # elements: DDP's 25 MiB, in fp32
 def ds_config_of(run: RunDescription) -> dict[str, Any]:
     """The `ds_config` of a run, with all that a comparison needs said and nothing left to defaults that have moved.
 
-    `gradient_clipping` stands there even if it is 0: left out, it is 1.0 since 0.19.4. `torch_adam` takes torch's own
+    `gradient_clipping` stands there even if it is 0: left out, it is 1.0 since 0.19.3. `torch_adam` takes torch's own
     Adam: DeepSpeed's is compiled when it is first used. A bucket holds the whole model, and 25 MiB at most, as DDP's:
     by default it has 5e8 elements, which are allocated at once, 2 GB in fp32, for the smallest model too. All else
     keeps its default unless `run.options` says otherwise.

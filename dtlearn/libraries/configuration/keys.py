@@ -41,7 +41,7 @@ BATCH = (
     ConfigKey("dataloader_drop_last", False, "Leave out the last batch of an epoch if it is not full.", "ch03"),
 )
 STEP = (
-    ConfigKey("gradient_clipping", 1.0, "Largest global gradient norm; 0 clips nothing. Before 0.19.4: 0.", "ch09"),
+    ConfigKey("gradient_clipping", 1.0, "Largest global gradient norm; 0 clips nothing. Before 0.19.3: 0.", "ch09"),
     ConfigKey("prescale_gradients", False, "Divide gradients by the ranks before the sum, and not after it.", "ch07"),
     ConfigKey("gradient_predivide_factor", 1.0, "The part of that division that comes before the sum.", "ch07"),
     ConfigKey("gradient_allreduce_op", "mean", "Whether ranks' gradients are averaged or summed.", "ch03"),

@@ -6,7 +6,8 @@
     run_ranks(train, 2, HelloOptions(engine="plain"))                                  from a notebook or a test
 
 Without DeepSpeed it trains with the plain engine, and says so. In this order: `masked_text`, what is learnt; `bert`,
-the model; `plain` and `deepspeed_engine`, which differ in few lines; `loop`, all together; `options`, the command line.
+the model; `plain` and `deepspeed_engine`, which differ in few lines; `loop`, all together; `options`, the command line;
+`stored`, runs of both, with their date.
 
 It stands for the example of the same name in microsoft/DeepSpeedExamples (training/HelloDeepSpeed, `train_bert_ds.py`),
 and differs from it where that one hides something:

@@ -86,8 +86,8 @@ class DeepSpeedTrainer:
         total = 0.0
         for batch in micro_batches:
             loss = masked_loss(self.engine(batch.inputs, batch.places), batch)
-            self.engine.backward(loss)  # scales the loss and divides it by the number of micro-batches
-            self.engine.step()  # after each micro-batch: it updates after the last, clips, and sets gradients to None
+            self.engine.backward(loss)  # divides by the number of micro-batches, scales, reduces
+            self.engine.step()  # after each micro-batch; after the last it clips and updates
             total += loss.item() / len(micro_batches)
         return total
 

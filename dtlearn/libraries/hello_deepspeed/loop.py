@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -83,6 +83,11 @@ def train(options: HelloOptions | None = None, say: Callable[[str], None] | None
         for row in range(SHOWN_ROWS):
             say(f"  {filled_in(corpus, held_out, logits, row)}")
         return TrainedBert(engine, tuple(losses), validation, first_step)
+
+
+def train_each(options: Sequence[HelloOptions]) -> list[TrainedBert]:
+    """Train on this rank once for each of these, one after another."""
+    return [train(one) for one in options]
 
 
 def choose_engine(options: HelloOptions) -> str:

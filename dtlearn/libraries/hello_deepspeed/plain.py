@@ -42,8 +42,9 @@ class PlainTrainer:
         total = 0.0
         for number, batch in enumerate(micro_batches, 1):
             last = number == len(micro_batches)
-            with contextlib.nullcontext() if last else self.model.no_sync():  # send once, with the last one
-                loss = masked_loss(self.model(batch.inputs, batch.places), batch) / len(micro_batches)
+            with contextlib.nullcontext() if last else self.model.no_sync():  # send with the last
+                logits = self.model(batch.inputs, batch.places)
+                loss = masked_loss(logits, batch) / len(micro_batches)
                 self.scaler.scale(loss).backward()
             total += loss.item()
         for master, parameter in zip(self.masters, self.module.parameters(), strict=True):
@@ -51,7 +52,7 @@ class PlainTrainer:
         self.scaler.unscale_(self.optimizer)
         if self.options.clip:
             nn.utils.clip_grad_norm_(self.masters, self.options.clip)  # once, after all micro-batches
-        self.scaler.step(self.optimizer)  # skipped if a gradient is infinite: on all ranks, as they have the same
+        self.scaler.step(self.optimizer)  # skipped, on all ranks, if a gradient is infinite
         self.scaler.update()
         with torch.no_grad():
             for master, parameter in zip(self.masters, self.module.parameters(), strict=True):

@@ -1,8 +1,10 @@
 """Rows for a reader."""
 
+import pytest
+
 from dtlearn.libraries.comparing.requests import MAIN
 from dtlearn.libraries.comparing.stored import load_stored_results
-from dtlearn.libraries.comparing.table import call_rows, comparison_rows, lines_of
+from dtlearn.libraries.comparing.table import call_rows, comparison_rows, lines_of, sent_by_kind
 
 RESULTS = load_stored_results().results
 
@@ -32,3 +34,12 @@ def documented(x):
 
 def test_lines_to_write():
     assert lines_of(documented) == 2
+
+
+def test_bytes_by_kind_of_call_are_all_that_is_sent_but_norms():
+    assert sent_by_kind(RESULTS["ddp"]) == {"all-reduce": RESULTS["ddp"].wire_bytes}
+    kinds = sent_by_kind(RESULTS["zero2"])
+    assert list(kinds) == ["all-reduce", "all-gather"]
+    assert kinds["all-reduce"] == pytest.approx(2 * kinds["all-gather"], rel=1e-4)  # but for padding
+    assert 0 <= RESULTS["zero2"].wire_bytes - sum(kinds.values()) < 1000
+    assert comparison_rows({"zero2": RESULTS["zero2"]})[0]["by kind, kB"] == "all-reduce 482, all-gather 241"

@@ -56,7 +56,7 @@ def test_each_fault_is_found_alone(change, says):
 
 
 @pytest.mark.parametrize(
-    ("key", "says"), [("gradient_clipping", "1.0 since 0.19.4"), ("reduce_bucket_size", "2 GB in fp32")]
+    ("key", "says"), [("gradient_clipping", "1.0 since 0.19.3"), ("reduce_bucket_size", "2 GB in fp32")]
 )
 def test_a_default_that_surprises_is_named(key, says):
     config = copy.deepcopy(GOOD)
