@@ -20,15 +20,16 @@ from .options import PRECISIONS, HelloOptions
 FILE = Path(__file__).with_name("stored.json")
 RANKS, TIMEOUT = 2, 1200.0
 SHORT = HelloOptions(engine="plain", steps=20, batch_size=8, context_length=32, hidden_size=32)
+STAGES = {
+    "plain": SHORT,
+    **{f"zero{stage}": replace(SHORT, engine="deepspeed", zero=stage) for stage in range(4)},
+    **{f"zero{stage}_offload": replace(SHORT, engine="deepspeed", zero=stage, offload=True) for stage in (2, 3)},
+}
 RUNS: dict[str, HelloOptions] = {
-    f"{name}_{precision}": replace(SHORT, precision=precision, **changes)
+    f"{name}_{precision}": replace(options, precision=precision)
     for precision in PRECISIONS
-    for name, changes in (
-        ("plain", {}),
-        *((f"zero{stage}", {"engine": "deepspeed", "zero": stage}) for stage in range(4)),
-        *((f"zero{stage}_offload", {"engine": "deepspeed", "zero": stage, "offload": True}) for stage in (2, 3)),
-    )
-    if precision == "fp32" or "offload" not in name
+    for name, options in STAGES.items()
+    if precision == "fp32" or not options.offload
 }
 
 
