@@ -9,7 +9,7 @@ BUILDERS = $(wildcard tools/make_*.py tools/build_*.py)
 OLDER_PROCESSOR = ATEN_CPU_CAPABILITY=default MKL_ENABLE_INSTRUCTIONS=SSE4_2 ONEDNN_MAX_CPU_ISA=SSE41
 
 .DEFAULT_GOAL := help
-.PHONY: help lab test test-all test-gpu test-ladders watching notebooks exercises images check pins clean
+.PHONY: help lab test test-all test-gpu test-ladders libraries watching notebooks exercises images check pins clean
 
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
@@ -44,6 +44,11 @@ test-gpu: ## On a machine with GPUs: all that takes a device, the notebooks and 
 test-ladders: ## All edits and cases of the exercises' checks
 	@$(BIN)/python tools/run_tests.py tests/course/test_ladders.py -m whole_ladder
 
+libraries: ## Make .venv-libraries with DeepSpeed and others for chapter 15, and run the tests that need them
+	@$(BOOTSTRAP) --extras test
+	@$(BIN)/python tools/extra_environment.py libraries
+	@PATH="$(CURDIR)/.venv-libraries/bin:$$PATH" .venv-libraries/bin/python -m pytest tests -m libraries -q
+
 watching: ## Make .venv-watching with Weights & Biases and Ray for chapter 16, and run the tests that need them
 	@$(BOOTSTRAP) --extras test
 	@$(BIN)/python tools/extra_environment.py watching
@@ -67,13 +72,15 @@ check: ## Style, types and generated files only; needs what `make test` installs
 	$(BIN)/mypy
 	@set -e; for builder in $(BUILDERS); do echo "$(BIN)/python $$builder --check"; $(BIN)/python $$builder --check; done
 
-pins: ## Rewrite constraints.txt from what .venv and .venv-watching hold
+pins: ## Rewrite constraints.txt from what .venv, .venv-libraries and .venv-watching hold
+	@$(BIN)/python tools/extra_environment.py libraries
 	@$(BIN)/python tools/extra_environment.py watching
 	@{ grep '^#' constraints.txt; { $(BIN)/python -m pip freeze --all --exclude-editable; \
+		.venv-libraries/bin/python -m pip freeze --all --exclude-editable --local; \
 		.venv-watching/bin/python -m pip freeze --all --exclude-editable --local; } | grep -v '^pip==' \
 		| sed 's/+.*$$//' | LC_ALL=C sort -fu; } > .venv/pins.txt
 	@mv .venv/pins.txt constraints.txt
 
 clean: ## Remove the environment and all caches; your work stays
-	rm -rf .venv .venv-watching .pytest_cache .mypy_cache .ruff_cache build dist dtlearn.egg-info
+	rm -rf .venv .venv-libraries .venv-watching .pytest_cache .mypy_cache .ruff_cache build dist dtlearn.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

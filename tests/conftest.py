@@ -101,6 +101,8 @@ def pytest_collection_modifyitems(items):
         skip(items, "browser", "no Chromium: install it (Debian, Ubuntu: sudo apt install chromium) to run this test")
     if any(importlib.util.find_spec(name) is None for name in ("wandb", "ray")):
         skip(items, "watching", "no Weights & Biases and Ray here: `make watching` makes an environment with them")
+    if importlib.util.find_spec("deepspeed") is None:
+        skip(items, "libraries", "no DeepSpeed for this Python: `make libraries` makes an environment with it")
     # Workers take files in this order: with the long ones first, none of them is alone at the end with one of these.
     turn = {item.path: 3 for item in items}
     for item in items:

@@ -126,8 +126,9 @@ def imported_packages(folder: Path) -> dict[str, str]:
     return found
 
 
-# Used where a learner has installed them, and not asked for: dtlearn/bench compares with their ranks.
-WHERE_INSTALLED = {"ipyparallel"}
+# Used where a learner has installed them, and not asked for: dtlearn/bench compares with the one's ranks, and chapter
+# 15 runs the other in an environment of its own.
+WHERE_INSTALLED = {"deepspeed", "ipyparallel"}
 
 
 brought_by = cache(metadata.packages_distributions)  # reads what every installed distribution says of itself

@@ -36,6 +36,7 @@ LAYERS = {
     "expert_parallel": 4,
     "hybrid_parallel": 5,
     "production": 5,
+    "libraries": 5,
     "train": 5,
     "planner": 5,
     "course": 5,

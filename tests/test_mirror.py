@@ -82,6 +82,12 @@ TESTED_BY = {
         "grading/judge_process/test_client.py",
         "it is a process of its own, reached through its client only",
     ),
+    "libraries/comparing/on_ranks": ("libraries/comparing/test_stored.py", "the ranks' half of every run"),
+    "libraries/comparing/requests": ("libraries/comparing/test_stored.py", "each of them is stored, and run again"),
+    "libraries/engines/[!r]*": (
+        "libraries/comparing/test_stored.py",
+        "every engine's losses and calls are stored, and a real run is held against them",
+    ),
     "runtime/agent/start": (
         "runtime/agent/test_server.py",
         "whoever starts ranks calls it: through runs, that test counts the descriptors that it opens and closes",

@@ -112,6 +112,7 @@ def examine() -> MachineReport:
     late = [
         attempt("host name", machine.check_host_name, host.name, host.seconds(TO_LOOK_UP_A_NAME), TO_LOOK_UP_A_NAME),
         attempt("Chromium", software.check_browser, software.find_chromium()),
+        attempt("DeepSpeed", software.check_deepspeed),
     ]
     checks = (early[0], *torch_checks, *early[1:], *ranks_checks, *late, *course_check)
     room = sensible_ranks(memory[1]) if memory else 64

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
+from ...libraries.around.traps import find_traps
 from ...runtime.machine.patience import TO_LOAD_TORCH
 from ...runtime.machine.processes import communicate
 from ..jupyterlab import INSTALL
@@ -162,6 +163,12 @@ def check_browser(path: str | None) -> Line:
         return Line("Chromium", "ok", f"{path} (for the browser test)")
     advice = "Chapters do not need it, the browser test of `make test` does: sudo apt install chromium"
     return Line("Chromium", "note", "not found: the browser test is skipped", advice)
+
+
+def check_deepspeed() -> Line:
+    """Chapter 15's real DeepSpeed: nothing of it stops a chapter."""
+    trap = find_traps()
+    return Line("DeepSpeed", "note" if trap.advice else "ok", trap.found, trap.advice)
 
 
 def find_chromium() -> str | None:

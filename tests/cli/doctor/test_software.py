@@ -7,6 +7,7 @@ import pytest
 
 from dtlearn.cli.doctor import software
 from dtlearn.cli.doctor.software import TorchFacts
+from dtlearn.libraries.around.traps import Trap
 
 ROOT = Path(__file__).resolve().parents[3]
 GOOD = TorchFacts("2.13.0+cpu", None, gloo=True, nccl=False)
@@ -104,3 +105,15 @@ def test_jupyterlab_and_browser():
 def test_asking_torch_does_not_load_it_here():
     script = "import sys, dtlearn.cli; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", script], cwd=ROOT, check=False).returncode == 0
+
+
+@pytest.mark.parametrize(("trap", "state"), [(Trap("0.19.8"), "ok"), (Trap("not installed", "make libraries"), "note")])
+def test_deepspeed_never_stops_a_chapter(trap, state, monkeypatch):
+    monkeypatch.setattr(software, "find_traps", lambda: trap)
+    line = software.check_deepspeed()
+    assert (line.state, line.found, line.advice) == (state, trap.found, trap.advice)
+
+
+def test_looking_for_deepspeed_does_not_load_torch():
+    code = "import dtlearn.cli.doctor.software as s, sys; s.check_deepspeed(); sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,222 @@
+"""ch15.batch_identity: one size missing, then two; then replicas of several ranks, and what does not fit.
+
+The identity is made here from its factors, so that the whole is known: nothing is divided. `tests/course` holds the
+solution against DeepSpeed's own configuration, where it is installed.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import torch
+
+from dtlearn.grading import Case, Check, Edit, Finding, Given, rules
+from dtlearn.runtime.record.record import Record
+
+from ..sent import no_stores
+from . import MAY_HELP
+
+TRAIN, MICRO = "train_batch_size", "train_micro_batch_size_per_gpu"
+STEPS = "gradient_accumulation_steps"
+# Of each case: `has`, the keys that are there; `steps`, `tp`, `pp`; `plus`, samples too many; `also`, other keys;
+# `sign`, what the sizes are multiplied by; `more_ranks`, left over; `refused`, what is wrong beside the identity.
+CASES: dict[str, dict[str, Any]] = {
+    "the accumulation is missing": {"has": [TRAIN, MICRO]},
+    "the global batch is missing": {
+        "says": "the global batch is micro-batch times accumulation times replicas",
+        "has": [MICRO, STEPS],
+    },
+    "the micro-batch is missing": {
+        "says": "the micro-batch is the global batch, divided by the accumulation and by the replicas",
+        "has": [TRAIN, STEPS],
+    },
+    "only the global batch is there": {
+        "says": "where only the global batch is given, the accumulation is 1 and the micro-batch follows",
+        **{"has": [TRAIN], "steps": 1},
+    },
+    "only the micro-batch is there": {
+        "says": "where only the micro-batch is given, the accumulation is 1 and the global batch follows",
+        **{"has": [MICRO], "steps": 1},
+    },
+    "replicas of several ranks": {
+        "says": "dp is the ranks divided by tp and by pp: ranks that share a replica share its samples",
+        **{"has": [MICRO, STEPS], "tp": 2, "pp": 3},
+    },
+    "other keys": {
+        "says": "all other keys of config stay in the result, and config itself is not changed",
+        "has": [TRAIN, MICRO],
+        "also": {"zero_optimization": {"stage": 2}, "gradient_clipping": 0.0},
+    },
+    "all three are there": {"says": "sizes that are given and fit stay", "has": [TRAIN, MICRO, STEPS]},
+    "all three are there and do not fit": {
+        "says": "three sizes that break the identity need a ValueError that names the global batch and dp",
+        **{"has": [TRAIN, MICRO, STEPS], "plus": 1},
+    },
+    "a remainder for the accumulation": {
+        "says": "a global batch that micro-batch and replicas do not divide needs a ValueError that names it and dp",
+        **{"has": [TRAIN, MICRO], "plus": 1},
+    },
+    "a remainder for the micro-batch": {
+        "says": "a global batch that accumulation and replicas do not divide needs a ValueError that names it and dp",
+        **{"has": [TRAIN, STEPS], "plus": 1},
+    },
+    "a global batch for too few replicas": {
+        "says": "a global batch alone that the replicas do not divide needs a ValueError that names it and dp",
+        **{"has": [TRAIN], "steps": 1, "plus": 1},
+    },
+    "only the accumulation is there": {
+        "says": "without a global batch and a micro-batch nothing follows: expected a ValueError",
+        "has": [STEPS],
+        "refused": "neither batch",
+    },
+    "ranks that tp and pp do not divide": {
+        "says": "expected a ValueError where tp times pp does not divide the ranks",
+        **{"has": [MICRO, STEPS], "tp": 3, "pp": 2, "more_ranks": 2},
+        "refused": "ranks left over",
+    },
+    "sizes below 0": {
+        "says": "two negative sizes can fit the identity and are no sizes: expected a ValueError",
+        **{"has": [TRAIN, MICRO], "sign": -1},
+        "refused": "negative sizes",
+    },
+    "a micro-batch of 0": {
+        "says": "0 samples are no micro-batch: expected a ValueError before anything is divided by it",
+        **{"has": [TRAIN, MICRO], "sign": 0},
+        "refused": "an empty micro-batch",
+    },
+}  # fmt: skip
+DP, FILL_STEPS = "dp = world_size // (tp * pp)", "train // (micro * dp)"
+FILL_MICRO, FILL_TRAIN = "micro = train // (steps * dp)", "train = micro * steps * dp\n"
+ALONE = "steps = 1 if train is None or micro is None else"
+HOLDS, DIVIDES = "if train != micro * steps * dp:", "if world_size % (tp * pp):"
+GIVEN = "train, micro, steps = (config.get(key) for key in (TRAIN, MICRO, STEPS))"
+RESULT = "return {**config, TRAIN: train, MICRO: micro, STEPS: steps}"
+NEITHER, POSITIVE = "if train is None and micro is None:", "if any(size is not None and size < 1 for"
+EDITS = (
+    Edit("the replicas are left out of the identity: every replica takes its own micro-batches", {DP: "dp = 1"}),
+    Edit("dp is the number of ranks: ranks that share a replica count once, divide by tp and pp",
+         {DP: "dp = world_size"}),
+    Edit("dp is divided by tp and not by pp: the stages of a pipeline see the same samples",
+         {DP: "dp = world_size // tp"}),
+    Edit("dp is divided by pp and not by tp: tensor-parallel ranks see the same samples",
+         {DP: "dp = world_size // pp"}),
+    Edit("the accumulation is the global batch divided by the micro-batch, without the replicas",
+         {FILL_STEPS: "train // micro", HOLDS: "if STEPS in config and train != micro * steps * dp:"}),
+    Edit("the global batch that is filled in leaves out the accumulation", {FILL_TRAIN: "train = micro * dp\n",
+         HOLDS: "if TRAIN in config and train != micro * steps * dp:"}),
+    Edit("the global batch that is filled in leaves out the replicas", {FILL_TRAIN: "train = micro * steps\n",
+         HOLDS: "if TRAIN in config and train != micro * steps * dp:"}),
+    Edit("the micro-batch that is filled in leaves out the accumulation",
+         {FILL_MICRO: "micro = train // dp", HOLDS: "if MICRO in config and train != micro * steps * dp:"}),
+    Edit("the micro-batch that is filled in leaves out the replicas",
+         {FILL_MICRO: "micro = train // steps", HOLDS: "if MICRO in config and train != micro * steps * dp:"}),
+    Edit("a global batch alone is taken for one replica's: each of dp replicas has a part of it",
+         {FILL_MICRO: "micro = train // (steps * dp) if STEPS in config else train",
+          HOLDS: "if len({TRAIN, MICRO, STEPS} & set(config)) > 1 and train != micro * steps * dp:"}),
+    Edit("a global batch alone is not enough here: the accumulation is 1, and the micro-batch follows",
+         {NEITHER: "if [train, micro, steps].count(None) > 1 and micro is None:"}),
+    Edit("a micro-batch alone is not enough here: the accumulation is 1, and the global batch follows",
+         {NEITHER: "if [train, micro, steps].count(None) > 1 and train is None:"}),
+    Edit("config itself is changed: fill the sizes into a new dict",
+         {RESULT: "config.update({TRAIN: train, MICRO: micro, STEPS: steps})\n    return config"}),
+    Edit("the other keys of config are lost: the result is a whole ds_config",
+         {RESULT: "return {TRAIN: train, MICRO: micro, STEPS: steps}"}),
+    Edit("the identity is not checked: a remainder is rounded away", {HOLDS: "if False:"}),
+    Edit("three sizes that are given are not checked: they may break the identity",
+         {HOLDS: "if None in map(config.get, (TRAIN, MICRO, STEPS)) and train != micro * steps * dp:"}),
+    Edit("three sizes are refused though they fit: nothing is missing, and nothing is wrong",
+         {NEITHER: "if train is None and micro is None or None not in (train, micro, steps):"}),
+    Edit("a remainder is rounded away where the accumulation is filled in",
+         {HOLDS: "if STEPS not in config and MICRO in config:\n        pass\n    elif train != micro * steps * dp:"}),
+    Edit("a remainder is rounded away where the micro-batch is filled in",
+         {HOLDS: "if MICRO in config and train != micro * steps * dp:"}),
+    Edit("a remainder is rounded away where the global batch is alone",
+         {HOLDS: "if (MICRO in config or STEPS in config) and train != micro * steps * dp:"}),
+    Edit("the message of the ValueError has to name the global batch and dp",
+         {'f"{TRAIN} {train} is not {micro} * {steps} * {dp} replicas"': '"the batch sizes do not fit"'}),
+    Edit("with the accumulation alone, a micro-batch of 1 is made up: expected a ValueError",
+         {NEITHER: "if train is None and micro is None:\n        micro = 1\n    if False:"}),
+    Edit("ranks that tp and pp leave over are dropped: expected a ValueError", {DIVIDES: "if False:"}),
+    Edit("the sign of the sizes is not looked at", {POSITIVE: "if any(size == 0 for"}),
+    Edit("a micro-batch of 0 is taken for one that is missing: 0 is a number, None is none",
+         {GIVEN: "train, micro, steps = (config.get(key) or None for key in (TRAIN, MICRO, STEPS))"}),
+)  # fmt: skip
+
+
+def any_of(g: torch.Generator, *choices: int) -> int:
+    return choices[int(torch.randint(len(choices), (), generator=g))]
+
+
+def inputs(case: Case) -> Given:
+    g, p = case.generator(), case.params
+    pick = partial(any_of, g)
+    sizes = {MICRO: pick(3, 5, 7), STEPS: p.get("steps", pick(2, 4))}
+    tp, pp, dp = p.get("tp", 1), p.get("pp", 1), pick(2, 4, 8)
+    sizes[TRAIN] = sizes[MICRO] * sizes[STEPS] * dp
+    result = {key: sizes[key] for key in (TRAIN, MICRO, STEPS)}
+    if p.get("plus"):
+        result = {"refused": [sizes[TRAIN] + 1, dp]}
+        sizes[TRAIN] += 1
+    sizes = {key: size * p["sign"] if key in p["has"] and "sign" in p else size for key, size in sizes.items()}
+    sizes[TRAIN] = result.get(TRAIN, 0) if p.get("sign") == 0 else sizes[TRAIN]
+    if "refused" in p:
+        result = {"refused": []}
+    also = p.get("also", {})
+    config = {**also, **{key: sizes[key] for key in p["has"]}}
+    own = {"config": config, "world_size": dp * tp * pp + p.get("more_ranks", 0), "tp": tp, "pp": pp}
+    return [{**own, "due": {**also, **result}, "looks_back": bool(also)}] * case.world_size
+
+
+def on_rank(answer: Any, config: Any, world_size: int, tp: int, pp: int, due: Any, looks_back: bool) -> Any:
+    import copy
+
+    from dtlearn.grading.on_rank.tools import refusal, refusal_naming
+
+    if due.get("refused"):
+        return refusal_naming(due["refused"], answer, config, world_size, tp, pp)
+    if "refused" in due:
+        said = refusal(answer, config, world_size, tp, pp)
+        return "a ValueError" if said.startswith("a ValueError") else said
+    before = copy.deepcopy(config)
+    try:
+        result = answer(config, world_size, tp=tp, pp=pp)
+    except ValueError as error:
+        return f"a ValueError: {error}"
+    return {"result": result, "config is unchanged": config == before} if looks_back else result
+
+
+def expected(case: Case, given: Given) -> list[Any]:
+    """The sizes from which the case was made."""
+    due = given[0]["due"]
+    if "refused" in due:
+        named = " and ".join(map(str, due["refused"]))
+        return [f"a ValueError that names {named}" if named else "a ValueError"] * case.world_size
+    return [{"result": due, "config is unchanged": True} if given[0]["looks_back"] else due] * case.world_size
+
+
+def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding | None:
+    """Whole numbers: 2.0 equals 2, and no range() takes it."""
+    for key, size in (got[0].get("result", got[0]) if isinstance(got[0], dict) else {}).items():
+        if key in (TRAIN, MICRO, STEPS) and isinstance(size, float):
+            return Finding("DTL-VALUE-TYPE", f"{key} is {size}: a size is a whole number, so divide with //")
+    return None
+
+
+def why(case: Case, given: Given, record: Record) -> str:
+    return f"{MAY_HELP}{case.says or 'a key that is missing is not in config at all'}"
+
+
+EXAMPLE = {"config": {TRAIN: 64, MICRO: 8}, "world_size": 8, "tp": 2, "pp": 1, "looks_back": False}
+CHECK = Check(
+    on_rank,
+    inputs,
+    expected,
+    cases=CASES,
+    edits=EDITS,
+    example=[{**EXAMPLE, "due": {TRAIN: 64, MICRO: 8, STEPS: 2}}],
+    verify=verify,
+    why=why,
+    rules=[rules.most_messages("0")],
+    reads=[no_stores],
+)

@@ -1,0 +1,192 @@
+"""ch15.stage_and_offload: memories that a choice fits into exactly, from the first to the last of the list.
+
+The memories of a case are made from the bytes of the choice that it is about, so that this one fits and those before
+it do not.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+from dtlearn.grading import Case, Check, Edit, Given, rules
+from dtlearn.runtime.record.record import Record
+
+from ..sent import no_stores
+from . import MAY_HELP
+
+# In the order of the task: stage, offload; bytes that a GPU keeps whole, and as its part; a rank's part on the host.
+CHOICES = (
+    (0, "none", 16, 0, 0), (1, "none", 4, 12, 0), (2, "none", 2, 14, 0), (2, "optimizer", 2, 0, 14),
+    (3, "none", 0, 16, 0), (3, "optimizer", 0, 2, 14), (3, "parameters", 0, 0, 16),
+)  # fmt: skip
+# Of each case: `choice`, that fits exactly; `nodes`, `gpus`, `uneven`: the ranks do not divide the parameters; `gpu`,
+# `host`: bytes that are there beside, or "ample".
+CASES: dict[str, dict[str, Any]] = {
+    "all fits": {"choice": 0, "gpu": 9},
+    "stage 1": {"says": "stage 1 divides the optimizer's 12 bytes, and nothing else", "choice": 1},
+    "stage 2": {"says": "stage 2 divides the gradients, too: 2 bytes are whole, and 14 divided", "choice": 2},
+    "stage 3": {
+        "says": "stage 3 divides all 16 bytes, and holds the largest layer whole: 4 bytes for each of its parameters",
+        "choice": 4,
+    },
+    "the optimizer on the host": {
+        "says": "with the optimizer offloaded in stage 2 a GPU keeps 2 bytes, and the host holds 14 for each part",
+        "choice": 3,
+    },
+    "offload before stage 3": {
+        "says": "stage 2 with the optimizer offloaded stands before stage 3 in the list, where both fit",
+        **{"choice": 3, "gpu": "ample"},
+    },
+    "stage 3 with the optimizer on the host": {
+        "says": "in stage 3 with the optimizer offloaded a GPU keeps 2 bytes of its part, and the largest layer",
+        "choice": 5,
+    },
+    "the parameters on the host": {
+        "says": "with all offloaded a GPU holds the largest layer only, and the host 16 bytes for each part",
+        "choice": 6,
+    },
+    "several nodes": {
+        "says": "a node's memory holds the parts of its own ranks, not of all",
+        **{"choice": 3, "nodes": 3},
+    },
+    "parameters that the ranks do not divide": {
+        "says": "a part is ceil(P / N) parameters: its padding takes memory, too",
+        **{"choice": 3, "uneven": True},
+    },
+    "activations": {"says": "activations stay on the GPU, whatever is divided", "choice": 2, "activations": 1000},
+    "activations in stage 3": {
+        "says": "activations come beside the largest layer in stage 3",
+        **{"choice": 6, "activations": 1000},
+    },
+    "a single GPU": {
+        "says": "on a single GPU nothing is divided: only offload makes room there",
+        **{"choice": 3, "gpus": 1},
+    },
+    "one byte of the GPU is missing": {"says": "nothing fits: expected a ValueError", "choice": 6, "gpu": -1},
+    "one byte of the node is missing": {
+        "says": "the host's memory is a limit as well: nothing fits, so expected a ValueError",
+        **{"choice": 6, "host": -1},
+    },
+}
+PART, LAYER = "part = -(-num_params // ranks)", "4 * largest_layer if stage == 3 else 0"
+WEIGHTS, GRADIENTS = "2 * (part if stage >= 3 else num_params)", "2 * (part if stage >= 2 else num_params)"
+OPTIMIZER, BEGIN = "12 * (part if stage >= 1 else num_params)", "on_gpu = activations +"
+ON_GPU, MOVED = 'gradients + optimizer if offload == "none" else 0\n', '"none" else gradients + optimizer'
+WEIGHTS_MOVED, STAY = 'moved += weights if offload == "parameters" else 0', '0 if offload == "parameters" else weights'
+ON_NODE, FITS = "on_node = gpus_per_node * moved", "on_gpu <= gpu_bytes and on_node <= host_bytes"
+LIST, RAISE = '(2, "none"), (2, "optimizer")]', "    raise ValueError("
+EDITS = (
+    Edit("the stages divide nothing: a rank has ceil(P / N) of what is divided", {PART: "part = num_params"}),
+    Edit("the last choice is taken where several fit: the first of the list is the fastest",
+         {"for stage, offload in choices:": "for stage, offload in reversed(choices):"}),
+    Edit("stage 0 is left out of the list", {'[(0, "none"), (1,': '[(1,'}),
+    Edit("the optimizer is counted with 8 bytes: its float32 copy of the parameters is the third of three",
+         {OPTIMIZER: OPTIMIZER.replace("12", "8")}),
+    Edit("the optimizer is divided from stage 2 on: stage 1 divides it",
+         {OPTIMIZER: OPTIMIZER.replace(">= 1", ">= 2")}),
+    Edit("gradients are divided in stage 1 already: from stage 2 on", {GRADIENTS: GRADIENTS.replace(">= 2", ">= 1")}),
+    Edit("gradients stay whole in stage 2: it divides them", {GRADIENTS: GRADIENTS.replace(">= 2", ">= 3")}),
+    Edit("gradients are counted with 4 bytes: they have 16 bits here",
+         {GRADIENTS: GRADIENTS.replace("2 * (", "4 * (")}),
+    Edit("parameters stay whole in stage 3: it divides them", {WEIGHTS: WEIGHTS.replace(">= 3", ">= 4")}),
+    Edit("parameters are divided in stage 2 already: from stage 3 on", {WEIGHTS: WEIGHTS.replace(">= 3", ">= 2")}),
+    Edit("the largest layer is left out: stage 3 holds it whole while it computes", {LAYER: "0"}),
+    Edit("of the largest layer only the values are counted: their gradients come, too",
+         {LAYER: "2 * largest_layer if stage == 3 else 0"}),
+    Edit("the largest layer is counted in all stages: without stage 3 it is there anyway",
+         {LAYER: "4 * largest_layer"}),
+    Edit("the gradients stay on the GPU when the optimizer is offloaded: they go with it",
+         {ON_GPU: 'gradients + (optimizer if offload == "none" else 0)\n'}),
+    Edit("gradients are not counted on the host: they go there with the optimizer", {MOVED: '"none" else optimizer'}),
+    Edit("the host holds the whole optimizer, not the rank's part",
+         {MOVED: '"none" else 14 * num_params',
+          WEIGHTS_MOVED: WEIGHTS_MOVED.replace("weights if", "2 * num_params if")}),
+    Edit("stage 3 is tried before the offload of stage 2", {LIST: '(2, "none")]',
+         '[(3, "none"), (3': '[(3, "none"), (2, "optimizer"), (3'}),
+    Edit("stage 3 with the optimizer offloaded divides the parameters as well",
+         {WEIGHTS: '2 * (part if stage >= 3 and offload != "optimizer" else num_params)'}),
+    Edit("the offloaded parameters stay on the GPU as well", {STAY: "weights"}),
+    Edit("the offloaded parameters are not counted on the host", {WEIGHTS_MOVED: "moved += 0"}),
+    Edit("a node is taken to hold the parts of all ranks", {ON_NODE: "on_node = ranks * moved"}),
+    Edit("a node is taken to hold the part of one rank: all its ranks share its memory", {ON_NODE: "on_node = moved"}),
+    Edit("a part is P // N parameters: it is ceil(P / N)", {PART: "part = num_params // ranks"}),
+    Edit("activations are left out", {BEGIN: "on_gpu = 0 * activations +"}),
+    Edit("activations are divided among the ranks: each has its own", {BEGIN: "on_gpu = activations // ranks +"}),
+    Edit("in stage 3 the largest layer takes the place of the activations",
+         {BEGIN: "on_gpu = (activations if stage < 3 else 0) +"}),
+    Edit("with one GPU nothing is offloaded", {FITS: f'{FITS} and (ranks > 1 or offload == "none")',
+         RAISE: '    if ranks == 1:\n        return {"stage": 0, "offload": "none", "gpu": 0, "host": 0}\n' + RAISE}),
+    Edit("the last choice is returned even where it does not fit",
+         {RAISE: '    return {"stage": stage, "offload": offload, "gpu": on_gpu, "host": on_node}\n' + RAISE}),
+    Edit("the memory of the node is not looked at", {FITS: "on_gpu <= gpu_bytes"}),
+    Edit("the last choice is taken without a look at the memory of the node",
+         {FITS: 'on_gpu <= gpu_bytes and (offload == "parameters" or on_node <= host_bytes)'}),
+    Edit("what takes exactly all of a memory is refused: it fits",
+         {FITS: "on_gpu < gpu_bytes and on_node <= host_bytes"}),
+)  # fmt: skip
+
+
+def inputs(case: Case) -> Given:
+    g, p = case.generator(), case.params
+    nodes, gpus = p.get("nodes", 1), p.get("gpus", 4)
+    params = nodes * gpus * (900 + int(torch.randint(99, (), generator=g))) + (1 if p.get("uneven") else 0)
+    job = {"num_params": params, "largest_layer": 30 + int(torch.randint(9, (), generator=g))}
+    job |= {"nodes": nodes, "gpus_per_node": gpus, "activations": p.get("activations", 0)}
+    gpu, host = needs(job, p["choice"])
+    if p.get("gpu") == "ample":
+        gpu = needs(job, 4)[0]
+    if p.get("gpu") == "small":
+        gpu = needs(job, 5)[0]
+    sizes = {
+        "gpu_bytes": gpu + (p["gpu"] if isinstance(p.get("gpu"), int) else 0),
+        "host_bytes": host + p.get("host", 0),
+    }
+    return [{**job, **sizes, "refused": "missing" in case.name}] * case.world_size
+
+
+def needs(job: dict[str, int], choice: int) -> tuple[int, int]:
+    """Bytes of a choice, on a GPU and on a node."""
+    stage, _, whole, divided, moved = CHOICES[choice]
+    part = math.ceil(job["num_params"] / (job["nodes"] * job["gpus_per_node"]))
+    gpu = whole * job["num_params"] + divided * part + job["activations"] + 4 * job["largest_layer"] * (stage == 3)
+    return gpu, moved * part * job["gpus_per_node"]
+
+
+def on_rank(answer: Any, **job: Any) -> Any:
+    refused = job.pop("refused")
+    try:
+        chosen = answer(**job)
+    except ValueError:
+        return {"a ValueError": True}
+    return {"a ValueError": False} if refused else chosen
+
+
+def expected(case: Case, given: Given) -> list[Any]:
+    """The first choice of the table whose bytes fit."""
+    for number, (stage, offload, *_) in enumerate(CHOICES):
+        gpu, host = needs(given[0], number)
+        if gpu <= given[0]["gpu_bytes"] and host <= given[0]["host_bytes"]:
+            return [{"stage": stage, "offload": offload, "gpu": gpu, "host": host}] * case.world_size
+    return [{"a ValueError": True}] * case.world_size
+
+
+def why(case: Case, given: Given, record: Record) -> str:
+    job = {name: value for name, value in given[0].items() if name != "refused"}
+    return f"{MAY_HELP}it was called with {', '.join(f'{name} = {value}' for name, value in job.items())}"
+
+
+EXAMPLE = {"num_params": 1000, "largest_layer": 100, "nodes": 2, "gpus_per_node": 2, "activations": 0}
+CHECK = Check(
+    on_rank,
+    inputs,
+    expected,
+    cases=CASES,
+    edits=EDITS,
+    example=[{**EXAMPLE, "gpu_bytes": 2000, "host_bytes": 7000, "refused": False}],
+    why=why,
+    rules=[rules.most_messages("0")],
+    reads=[no_stores],
+)

@@ -1,0 +1,56 @@
+"""The page: the same losses as the real engines to the last bit, and as one process; DeepSpeed's too where it is."""
+
+from dataclasses import replace
+
+import pytest
+import torch.distributed as dist
+
+from dtlearn.libraries import page_engines
+from dtlearn.libraries.configuration.from_description import ds_config_of
+from dtlearn.libraries.description import RunDescription
+from dtlearn.libraries.engines.base import batches, build_model, mean_over_ranks, own_micro_batches
+from dtlearn.libraries.quiet_deepspeed import quiet_deepspeed
+from dtlearn.runtime.run import run_ranks
+
+from .runs import EXACT, apart, losses_of, reference_losses
+
+RUN = RunDescription(steps=4, clipping=0.5)
+
+
+def page_losses(kind, run):
+    """The losses of the page's engine, and of the real one of that kind."""
+    if kind == "deepspeed":
+        quiet_deepspeed()
+        engine = page_engines.DeepSpeedEngine(build_model(run), ds_config_of(run))
+    else:
+        make = {"accelerate_ddp": page_engines.AccelerateEngine}.get(kind) or getattr(page_engines, kind)
+        engine = make(build_model(run), run)
+    found = []
+    for tokens, targets in batches(run):
+        (own,) = own_micro_batches(run, tokens, targets, dist.get_rank())
+        found.append(mean_over_ranks(engine.step(*own)))
+    return found, losses_of(kind, run)
+
+
+def check(kind, run):
+    page, real = run_ranks(page_losses, run.world_size, kind, run, device="cpu")[0]
+    assert page == real
+    assert apart(page, reference_losses(run)) < EXACT
+    return page
+
+
+@pytest.mark.parametrize("kind", ["ddp", "fsdp2", "accelerate_ddp"])
+def test_the_page_is_the_real_engine(kind):
+    check(kind, RUN)
+
+
+@pytest.mark.libraries
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("stage", [0, 2, 3])
+def test_deepspeed_on_the_page(stage):
+    check("deepspeed", replace(RUN, zero_stage=stage))
+
+
+def test_without_clipping_the_losses_are_others():
+    """Planted: the clipping that the descriptions above ask for does something."""
+    assert apart(reference_losses(RUN), reference_losses(replace(RUN, clipping=0.0))) > 100 * EXACT
