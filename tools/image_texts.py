@@ -89,9 +89,10 @@ IN_WORDS = {
         "reduce-scatter and an all-gather, which send as many bytes."
     ),
     "ch14_hybrid_parallel/bloom_nodes": (
-        "BLOOM's layout, tp 4 x dp 8 x pp 12 with pp outermost, on 48 nodes of 8 GPUs, from the mesh's arithmetic. In a "
-        "map of the nodes one copy of the model is on every fourth node, and the data-parallel group of rank 0 on nodes "
-        "0 to 3. Below, each node of the copy has one stage of it on four GPUs, which are one tensor-parallel group."
+        "BLOOM's layout, tp 4 x dp 8 x pp 12 with pp outermost, on 48 nodes of 8 GPUs, from the mesh's arithmetic. In "
+        "a map of the nodes one copy of the model is on every fourth node, and the data-parallel group of rank 0 on "
+        "nodes 0 to 3. Below, each node of the copy has one of its stages on four GPUs, which are one tensor-parallel "
+        "group."
     ),
     "ch14_hybrid_parallel/layout_front": (
         "Planned layouts of BLOOM on 384 A100 as points: time of a step against memory, both logarithmic. A dashed "
