@@ -61,7 +61,9 @@ alone = dtlearn.predict.choice(
 # %% jupyter={"source_hidden": true}
 from dataclasses import replace
 
-FAST = bloom.TIMED[1]  # tp 8 x pp 6 x dp 8: the one row that calibrates the planner, see section 6
+FAST = bloom.TIMED[
+    1
+]  # tp 8 x pp 6 x dp 8: the one row that calibrates the planner, see section 6
 theirs = bloom.calibrated(bloom.run_of_layout(FAST), FAST.seconds)
 
 
@@ -73,7 +75,11 @@ def bloom_on(tp, pp, dp, batch, microbatch=1, zero=1):
 
 def row_of(name, run):
     """A way to train BLOOM, as a row."""
-    memory, seconds, sent = planner.planned_memory(run), planner.planned_step(run).total, planner.bytes_by_axis(run)
+    memory, seconds, sent = (
+        planner.planned_memory(run),
+        planner.planned_step(run).total,
+        planner.bytes_by_axis(run),
+    )
     return {
         "": name,
         "sequences of a step": run.batch,
@@ -86,7 +92,9 @@ def row_of(name, run):
 ways = [
     row_of("A. tp 8 x dp 48, ZeRO 1", bloom_on(8, 1, 48, 2064)),
     row_of("B. pp 70 x dp 5 (350 GPUs), ZeRO 1", bloom_on(1, 70, 5, 2050)),
-    row_of("C. dp 384, ZeRO 3, five sequences at once", bloom_on(1, 1, 384, 1920, 5, zero=3)),
+    row_of(
+        "C. dp 384, ZeRO 3, five sequences at once", bloom_on(1, 1, 384, 1920, 5, zero=3)
+    ),
     row_of("a mix of tp, pp and dp, ZeRO 1: what they did", bloom_on(4, 12, 8, 2048, 2)),
 ]
 rank_table(ways, caption="BLOOM 176B on 384 GPUs; 80 GiB are 86 GB")
@@ -109,7 +117,10 @@ for gpus, (zero3, hybrid) in PUBLISHED.items():
     share = 2048 // gpus
     alone_run = bloom_on(1, 1, gpus, share * gpus, share, zero=3)
     both_run = bloom_on(4, 12, gpus // 48, 2048, 2)
-    each = [planner.planned_step(run).total * 2048 / run.batch for run in (alone_run, both_run)]
+    each = [
+        planner.planned_step(run).total * 2048 / run.batch
+        for run in (alone_run, both_run)
+    ]
     rows.append(
         {
             "GPUs": gpus,
@@ -158,7 +169,9 @@ print(layout.coordinates(2))  # cp and ep are two axes more, of one rank here (F
 from dtlearn.viz import mesh_cube, mesh_words
 
 show(
-    mesh_cube(layout, ("tp", "pp", "dp"), title="Every rank is in one group along each axis"),
+    mesh_cube(
+        layout, ("tp", "pp", "dp"), title="Every rank is in one group along each axis"
+    ),
     alt=mesh_words(layout, ("tp", "pp", "dp")),
 )
 
@@ -289,9 +302,16 @@ from dtlearn.models import load_corpus
 def train(kind, **options):
     """Norm and loss of three steps on the mesh, each clipped to a norm of 1."""
     layout = hp.MeshLayout(tp=2, pp=2, dp=2)
-    options |= {"optimizer_class": torch.optim.AdamW, "lr": 1e-3, "num_microbatches": 2, "max_norm": 1.0}
+    options |= {
+        "optimizer_class": torch.optim.AdamW,
+        "lr": 1e-3,
+        "num_microbatches": 2,
+        "max_norm": 1.0,
+    }
     model = kind(SMALL, layout, **options)
-    steps = [model.step(*batch) for batch in load_corpus().batches(3, 8, SMALL.context_length)]
+    steps = [
+        model.step(*batch) for batch in load_corpus().batches(3, 8, SMALL.context_length)
+    ]
     return [(step.norm, step.loss) for step in steps]
 
 
@@ -301,7 +321,12 @@ right, wrong
 
 # %%
 for name, steps in zip(("each element once", "over all ranks"), clipped[0], strict=True):
-    print(f"{name:>17}: norms", [f"{norm:.2f}" for norm, _ in steps], "losses", [f"{loss:.3f}" for _, loss in steps])
+    print(
+        f"{name:>17}: norms",
+        [f"{norm:.2f}" for norm, _ in steps],
+        "losses",
+        [f"{loss:.3f}" for _, loss in steps],
+    )
 
 # %% jupyter={"source_hidden": true}
 norm.reveal(ratio=f"{clipped[0][1][0][0] / clipped[0][0][0][0]:.3f}")
@@ -338,13 +363,20 @@ one = hp.train(steps=3)  # one process
 meshes = {
     "tp 2 x dp 2": hp.train(tp=2, dp=2, steps=3),
     "pp 2 x dp 2, ZeRO 1": hp.train(pp=2, dp=2, steps=3, zero=1, num_microbatches=2),
-    "tp 2 x pp 2 x dp 2, ZeRO 2": hp.train(tp=2, pp=2, dp=2, steps=3, zero=2, num_microbatches=2),
+    "tp 2 x pp 2 x dp 2, ZeRO 2": hp.train(
+        tp=2, pp=2, dp=2, steps=3, zero=2, num_microbatches=2
+    ),
 }
 print(f"{'one process':>27}:", [f"{loss:.3f}" for loss in one.losses])
 for name, mesh in meshes.items():
     pairs = list(zip(mesh.steps, one.steps, strict=True))
     apart = max(max(abs(a.loss - b.loss), abs(a.norm - b.norm)) for a, b in pairs)
-    print(f"{name:>27}:", [f"{step.loss:.3f}" for step in mesh.steps], "losses and norms within 1e-5:", apart < 1e-5)
+    print(
+        f"{name:>27}:",
+        [f"{step.loss:.3f}" for step in mesh.steps],
+        "losses and norms within 1e-5:",
+        apart < 1e-5,
+    )
 
 # %% [markdown]
 # That is how one finds out whether a mesh is right: losses *and* norms are those of one process. A loss that falls proves nothing, and with
@@ -378,7 +410,9 @@ from dtlearn.viz import timed_layouts, timed_words
 
 plans = [bloom.plan_of_layout(timed, theirs) for timed in bloom.TIMED]
 show(
-    timed_layouts(plans, calibrated_on=FAST, title="One row calibrates, the others are predicted"),
+    timed_layouts(
+        plans, calibrated_on=FAST, title="One row calibrates, the others are predicted"
+    ),
     alt=timed_words(plans, calibrated_on=FAST),
 )
 
@@ -395,13 +429,18 @@ best.reveal()
 
 # %%
 final = bloom.plan_of_layout(bloom.FINAL, theirs, final=True)
-print(f"predicted {final.seconds:.0f} s a step; it took {bloom.FINAL.seconds:.0f} s, for three and a half months")
+print(
+    f"predicted {final.seconds:.0f} s a step; it took {bloom.FINAL.seconds:.0f} s, for three and a half months"
+)
 
 # %% jupyter={"source_hidden": true}
 step, memory = planner.planned_step(final.run), planner.planned_memory(final.run)
 rank_table(
     [
-        {"": "seconds", **{name: f"{value:.1f}" for name, value in step.rows.items() if value > 0.05}},
+        {
+            "": "seconds",
+            **{name: f"{value:.1f}" for name, value in step.rows.items() if value > 0.05},
+        },
     ],
     caption=f"Where a step of BLOOM goes, by the planner: {100 * step.mfu:.0f} % of the GPUs' peak is the model's own "
     f"arithmetic (MFU), {100 * step.hfu:.0f} % with what is recomputed (HFU)",
@@ -455,7 +494,9 @@ rank_table(
 for zero in (0, 1, 2, 3):
     row = []
     for m in (1, 2, 4):
-        small = against_plan.SmallRun(SMALL, hp.MeshLayout(pp=2, dp=2), num_microbatches=m, zero=zero)
+        small = against_plan.SmallRun(
+            SMALL, hp.MeshLayout(pp=2, dp=2), num_microbatches=m, zero=zero
+        )
         row.append(f"{against_plan.planned_rank(small, 0).sent['dp'] / 1e3:6.0f}")
     print(f"ZeRO {zero}: kB along dp with 1, 2, 4 micro-batches:", *row)
 
@@ -485,8 +526,13 @@ hp.HybridGPT(tied, hp.MeshLayout(pp=2, dp=4), zero=2, optimizer_class=torch.opti
 first = hp.train(tp=2, pp=2, dp=2, steps=2, num_microbatches=2)
 then = hp.train(dp=4, steps=2, zero=3, resume=first.states, first_batch=2)
 whole = hp.train(steps=4)
-apart = max(abs(a - b) for a, b in zip(first.losses + then.losses, whole.losses, strict=True))
-print("four steps on one process, or two and two on two meshes: apart by less than 1e-5:", apart < 1e-5)
+apart = max(
+    abs(a - b) for a, b in zip(first.losses + then.losses, whole.losses, strict=True)
+)
+print(
+    "four steps on one process, or two and two on two meshes: apart by less than 1e-5:",
+    apart < 1e-5,
+)
 
 # %% [markdown]
 # Random numbers belong to axes as well. Dropout *inside* a tensor-parallel layer differs between tp ranks, outside of it
@@ -513,8 +559,14 @@ print("all ranks equal:", not compared.unequal)
 slow = dtlearn.Link(1e-4, 4e6)
 wide = GPTConfig(context_length=32, num_layers=4, num_heads=4, hidden_size=128)
 times = [
-    against_plan.compare_times(against_plan.SmallRun(wide, mesh, zero=zero), slow, rounds=3)
-    for mesh, zero in ((hp.MeshLayout(dp=2), 0), (hp.MeshLayout(dp=2), 3), (hp.MeshLayout(tp=2), 0))
+    against_plan.compare_times(
+        against_plan.SmallRun(wide, mesh, zero=zero), slow, rounds=3
+    )
+    for mesh, zero in (
+        (hp.MeshLayout(dp=2), 0),
+        (hp.MeshLayout(dp=2), 3),
+        (hp.MeshLayout(tp=2), 0),
+    )
 ]
 print(against_plan.times_table(times))
 
@@ -528,7 +580,8 @@ print(against_plan.times_table(times))
 # %%
 print(
     against_plan.collectives_table(
-        against_plan.torch_collectives(tp=16, dp=64), against_plan.planned_collectives(tp=16, dp=64)
+        against_plan.torch_collectives(tp=16, dp=64),
+        against_plan.planned_collectives(tp=16, dp=64),
     )
 )
 
@@ -542,7 +595,10 @@ from dtlearn.viz import plan_bars, plan_words
 
 cluster = planner.parse_cluster("384xA100-80GB", network=bloom.OMNI_PATH)
 found = planner.search_layouts(planner.find_model("bloom"), cluster, 2048)
-show(plan_bars(found, title="BLOOM on its 384 GPUs, with today's kernels"), alt=plan_words(found))
+show(
+    plan_bars(found, title="BLOOM on its 384 GPUs, with today's kernels"),
+    alt=plan_words(found),
+)
 
 # %% [markdown]
 # Read the first bar from the left: parameters in 16 bits, Adam's state divided over dp, gradients in 32 bits, then the
@@ -564,7 +620,9 @@ show(plan_bars(found, title="BLOOM on its 384 GPUs, with today's kernels"), alt=
 # %% jupyter={"source_hidden": true}
 from dtlearn.viz import front_words, layout_front
 
-everything = planner.planned_layouts(planner.find_model("llama-3-70b"), planner.parse_cluster("64xH100"), 512)
+everything = planner.planned_layouts(
+    planner.find_model("llama-3-70b"), planner.parse_cluster("64xH100"), 512
+)
 show(
     layout_front(everything, title="Memory buys time: the front of all layouts"),
     alt=front_words(everything),
@@ -578,7 +636,9 @@ slider_panel(
     best_layout,
     alt="The best layouts as bars of memory and of time, for the model, the number of GPUs, the network and the batch that "
     "the sliders say; below them why the second loses.",
-    model=Slider(("Llama 3 8B", "Llama 3 70B", "BLOOM 176B", "Llama 3 405B"), "BLOOM 176B", "model"),
+    model=Slider(
+        ("Llama 3 8B", "Llama 3 70B", "BLOOM 176B", "Llama 3 405B"), "BLOOM 176B", "model"
+    ),
     gpus=Slider((64, 128, 256, 384, 512, 1024), 384, "GPUs"),
     network=Slider((3, 6, 12, 25, 50, 100), 25, "GB/s of each GPU between nodes"),
     batch=Slider((256, 512, 1024, 2048, 4096), 2048, "sequences of a step"),
@@ -601,8 +661,14 @@ slider_panel(
 from dtlearn.viz import fabric_picture, fabric_words, hgx_node, torus_fabric
 
 for fabric, title in (
-    (hgx_node(planner.find_accelerator("H100")), "A node: eight GPUs on one switch, a network card each"),
-    (torus_fabric(planner.find_accelerator("TPUv3"), shape=(4, 4)), "A torus: no switch, four neighbours each"),
+    (
+        hgx_node(planner.find_accelerator("H100")),
+        "A node: eight GPUs on one switch, a network card each",
+    ),
+    (
+        torus_fabric(planner.find_accelerator("TPUv3"), shape=(4, 4)),
+        "A torus: no switch, four neighbours each",
+    ),
 ):
     show(fabric_picture(fabric, title=title), alt=fabric_words(fabric))
 
@@ -623,8 +689,16 @@ for fabric, title in (
 from dtlearn.viz import layout_on_nodes, layout_words
 
 for title, published, node in (
-    ("Llama 3 405B, dp outermost: a stage fills a node", hp.MeshLayout(tp=8, pp=16, dp=128), 8),
-    ("DeepSpeed's 32 GPUs, pp outermost", hp.MeshLayout(tp=4, dp=2, pp=4, order=("tp", "cp", "ep", "dp", "pp")), 4),
+    (
+        "Llama 3 405B, dp outermost: a stage fills a node",
+        hp.MeshLayout(tp=8, pp=16, dp=128),
+        8,
+    ),
+    (
+        "DeepSpeed's 32 GPUs, pp outermost",
+        hp.MeshLayout(tp=4, dp=2, pp=4, order=("tp", "cp", "ep", "dp", "pp")),
+        4,
+    ),
 ):
     show(layout_on_nodes(published, node, title=title), alt=layout_words(published, node))
 
@@ -643,15 +717,28 @@ for title, published, node in (
 from dtlearn.viz import score_picture, score_words
 
 judged = planner.score(planner.read_entries())
-show(score_picture(judged, title="Predicted over published, by group"), alt=score_words(judged))
+show(
+    score_picture(judged, title="Predicted over published, by group"),
+    alt=score_words(judged),
+)
 
 # %%
-outside = [number for number in judged if number.inside is False and number.entry.kind != "formula"]
-print(f"outside their tolerance: {len(outside)} of {sum(number.entry.kind != 'formula' for number in judged)}")
+outside = [
+    number
+    for number in judged
+    if number.inside is False and number.entry.kind != "formula"
+]
+print(
+    f"outside their tolerance: {len(outside)} of {sum(number.entry.kind != 'formula' for number in judged)}"
+)
 for number in outside:
     off = 100 * (number.predicted / number.entry.expected - 1)
-    allowed = ", ".join(f"{kind}. {bound:g}" for kind, bound in number.entry.tolerance.items())
-    print(f"  {number.entry.id:<40} {number.entry.kind:<9} {off:+6.1f} %, allowed: {allowed}")
+    allowed = ", ".join(
+        f"{kind}. {bound:g}" for kind, bound in number.entry.tolerance.items()
+    )
+    print(
+        f"  {number.entry.id:<40} {number.entry.kind:<9} {off:+6.1f} %, allowed: {allowed}"
+    )
 
 # %% [markdown]
 # Twelve of the thirteen follow from a measurement (*derived*, or printed as a percentage), and their tolerance is 1 or 2
@@ -668,9 +755,17 @@ for number in outside:
 from dtlearn.memory.arithmetic.published import ModelSizes
 
 CASES = {
-    "BERT-large, 2018": (ModelSizes("BERT-large", 24, 1024, 16, 30522, 512), "64xTPUv3", 256),
+    "BERT-large, 2018": (
+        ModelSizes("BERT-large", 24, 1024, 16, 30522, 512),
+        "64xTPUv3",
+        256,
+    ),
     "GPT-3, 2020": (planner.find_model("GPT-3"), "1024xV100-32GB", 1536),
-    "DALL-E, 2021": (ModelSizes("DALL-E", 64, 3968, 62, 24576, 1280), "1024xV100-16GB", 1024),
+    "DALL-E, 2021": (
+        ModelSizes("DALL-E", 64, 3968, 62, 24576, 1280),
+        "1024xV100-16GB",
+        1024,
+    ),
 }
 rows = []
 for name, (model, machine, batch) in CASES.items():
@@ -707,7 +802,10 @@ base = bloom.run_of_layout(bloom.FINAL, theirs, final=True)
 def problem(name, run):
     """A change, and what it does to a step and to memory."""
     seconds, memory = planner.planned_step(run), planner.planned_memory(run)
-    waits = sum(seconds.rows[part] for part in ("tensor parallel", "stage to stage", "data parallel"))
+    waits = sum(
+        seconds.rows[part]
+        for part in ("tensor parallel", "stage to stage", "data parallel")
+    )
     return {
         "": name,
         "GPUs": run.cluster.size,
@@ -729,9 +827,24 @@ rank_table(
     [
         problem("as it was", base),
         problem("twice the replicas, the same batch", on(768, dp=16)),
-        problem("eight times the replicas, micro-batch 1", replace(on(3072, dp=64), microbatch=1)),
-        problem("network of a quarter", replace(base, cluster=replace(base.cluster, chip=replace(base.cluster.chip, network=bloom.OMNI_PATH / 4)))),
-        problem("sequences of 8,192, a quarter of the batch", replace(base, length=8192, batch=512)),
+        problem(
+            "eight times the replicas, micro-batch 1",
+            replace(on(3072, dp=64), microbatch=1),
+        ),
+        problem(
+            "network of a quarter",
+            replace(
+                base,
+                cluster=replace(
+                    base.cluster,
+                    chip=replace(base.cluster.chip, network=bloom.OMNI_PATH / 4),
+                ),
+            ),
+        ),
+        problem(
+            "sequences of 8,192, a quarter of the batch",
+            replace(base, length=8192, batch=512),
+        ),
         problem("without recomputation", replace(base, recompute="none")),
     ],
     caption="BLOOM's step, with one thing changed",
@@ -766,11 +879,19 @@ from dtlearn.expert_parallel import ExpertGPTConfig
 experts = ExpertGPTConfig(context_length=32, num_layers=4, num_heads=4, hidden_size=32)
 pairs = {
     "tp 2 x cp 2": (hp.train(tp=2, cp=2, steps=3), one),
-    "ep 2 x dp 2, ZeRO 1": (hp.train(ep=2, dp=2, zero=1, steps=3, config=experts), hp.train(steps=3, config=experts)),
+    "ep 2 x dp 2, ZeRO 1": (
+        hp.train(ep=2, dp=2, zero=1, steps=3, config=experts),
+        hp.train(steps=3, config=experts),
+    ),
 }
 for name, (mesh, whole) in pairs.items():
     apart = max(abs(a - b) for a, b in zip(mesh.losses, whole.losses, strict=True))
-    print(f"{name:>20}:", [f"{loss:.3f}" for loss in mesh.losses], "apart by less than 1e-5:", apart < 1e-5)
+    print(
+        f"{name:>20}:",
+        [f"{loss:.3f}" for loss in mesh.losses],
+        "apart by less than 1e-5:",
+        apart < 1e-5,
+    )
 
 # %% [markdown]
 # ## What goes wrong on a mesh?
