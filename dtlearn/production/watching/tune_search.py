@@ -60,6 +60,7 @@ def search_learning_rate(
         ExtraMissing: Ray is not installed.
         ValueError: no learning rate.
         RuntimeError: a trial failed; Tune has its traceback in `folder`.
+        TimeoutError: Ray itself did not start.
     """
     if not rates:
         raise ValueError("there is nothing to search: give at least one learning rate")
@@ -98,8 +99,13 @@ def _ray(num_cpus: int) -> Iterator[None]:
             break
         except Exception as error:
             ray.shutdown()
-            if attempt == _ATTEMPTS or "timed out" not in str(error):
+            if "timed out" not in str(error):
                 raise
+            if attempt == _ATTEMPTS:
+                raise TimeoutError(
+                    f"Ray's own processes did not start within its 30 s, in {attempt} attempts: this machine is at work. "
+                    "Try again when it is not"
+                ) from error
     try:
         yield
     finally:
