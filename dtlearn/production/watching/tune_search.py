@@ -103,7 +103,7 @@ def _ray(num_cpus: int) -> Iterator[None]:
                 raise
             if attempt == _ATTEMPTS:
                 raise TimeoutError(
-                    f"Ray's own processes did not start within its 30 s, in {attempt} attempts: this machine is at work. "
+                    f"Ray's own processes did not start within its 30 s, in {attempt} attempts: this machine is busy. "
                     "Try again when it is not"
                 ) from error
     try:
