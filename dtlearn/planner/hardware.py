@@ -90,11 +90,11 @@ class Cluster:
     Attributes:
         chip: of every rank.
         size: number of chips.
-        node: chips of a node; they divide the size, or there is one node, which need not be full.
+        node: chips of a node; the last one need not be full.
         link_latency, network_latency: seconds of a message inside a node, and between nodes.
 
     Raises:
-        ValueError: no whole numbers of 1 or more, nodes that do not divide the chips, or negative latencies.
+        ValueError: no whole numbers of 1 or more, or negative latencies.
     """
 
     chip: Accelerator
@@ -106,23 +106,11 @@ class Cluster:
     def __post_init__(self) -> None:
         check_whole("a cluster", most=MOST_CHIPS, size=self.size, node=self.node)
         check_positive("a cluster", zero=True, link_latency=self.link_latency, network_latency=self.network_latency)
-        if not fills_nodes(self.size, self.node):
-            sizes = " or ".join(str(n * self.node) for n in (self.size // self.node, self.size // self.node + 1))
-            nodes = ", ".join(str(n) for n in divisors(self.size, min(self.size, 72)))
-            raise ValueError(
-                f"{self.size} chips do not fill nodes of {self.node}: take {sizes} chips, or nodes of one of {nodes} "
-                f"(such as {self.size}x{self.chip.name}/{divisors(self.size, self.node)[-1]})"
-            )
 
     @property
     def memory(self) -> float:
         """Bytes of one chip."""
         return self.chip.memory
-
-
-def fills_nodes(size: int, node: int) -> bool:
-    """Whether so many chips are whole nodes, or fit into one."""
-    return size <= node or size % node == 0
 
 
 def find_accelerator(name: str) -> Accelerator:
@@ -181,4 +169,12 @@ def parse_cluster(text: str, network: float | None = None) -> Cluster:
         if not (math.isfinite(network) and network > 0):
             raise ValueError(f"the network needs a finite bandwidth above 0, got {network} bytes/s for each GPU")
         chip = replace(chip, network=network)
-    return Cluster(chip, int(match[1]), int(match[3] or 8))
+    size, node = int(match[1]), int(match[3] or 8)
+    if match[3] and node and size > node and size % node:
+        sizes = " or ".join(str(n * node) for n in (size // node, size // node + 1))
+        nodes = ", ".join(str(n) for n in divisors(size, 72))
+        raise ValueError(
+            f"{size} chips do not fill nodes of {node}: take {sizes} chips, or nodes of one of {nodes} "
+            f"(such as {size}x{chip.name}/{divisors(size, node)[-1]})"
+        )
+    return Cluster(chip, size, node)

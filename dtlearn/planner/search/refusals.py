@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 
 from ..checking import nearest
-from ..hardware import GIB, MOST_CHIPS, fills_nodes
+from ..hardware import GIB, MOST_CHIPS
 from ..memory import PlannedMemory, planned_memory
 from ..run import Axes, TrainingRun, model_faults, run_faults
 from .candidates import MICROBATCHES, Constraints, candidates, dividing, tried_axes
@@ -77,7 +77,7 @@ def _remedies(base: TrainingRun, asked: Constraints, memory: PlannedMemory) -> l
     helps = []
     for factor in (2, 4, 8, 16, 32, 64, 128, 256, 512, 1024):
         size, free = base.cluster.size * factor, replace(asked, dp=0)
-        if size > MOST_CHIPS or base.batch * factor > MOST_BATCH or not fills_nodes(size, base.cluster.node):
+        if size > MOST_CHIPS or base.batch * factor > MOST_BATCH:
             continue
         cluster = replace(base.cluster, size=size)
         if fits(replace(base, cluster=cluster, batch=base.batch * factor), free):

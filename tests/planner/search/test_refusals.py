@@ -82,9 +82,3 @@ def test_no_batch_and_no_length_are_said_as_such(batch, length, says):
 
 def test_a_batch_of_one_that_nothing_takes():
     assert refusal("gpt-3", "64xA100", 7).startswith("no layout of 64 ranks takes a batch of 7: dp x micro-batch must")
-
-
-def test_more_ranks_are_only_whole_nodes():
-    """Twice 6 chips in a node of 8 are 12: no cluster, and nothing to recommend."""
-    text = refusal("llama-3-70b", "6xA100", 6, tp=1)
-    assert "What would help" in text and "12 ranks" not in text
