@@ -69,9 +69,9 @@ def test_nodes_that_do_not_divide_the_cluster_are_refused():
     with pytest.raises(
         ValueError, match="12 chips do not fill nodes of 8: take 8 or 16 chips, or nodes of one of 1, 2"
     ):
-        parse_cluster("12xA100")
+        parse_cluster("12xA100/8")
     assert parse_cluster("12xA100/4").size == 12
-    assert parse_cluster("6xA100").node == 8  # one node, not full
+    assert parse_cluster("6xA100").node == 8 == parse_cluster("350xA100").node  # the last node is not full
 
 
 @pytest.mark.parametrize(
