@@ -22,7 +22,7 @@ def add_command(commands: Any) -> None:
     parser.add_argument("--recompute", choices=("none", "selective", "full"), default="", help="keep this way")
     parser.add_argument("--zero", type=int, choices=range(4), help="keep this ZeRO stage")
     parser.add_argument("--network", type=float, metavar="GB/S", help="of each GPU to other nodes, in one direction")
-    parser.add_argument("--tokens", type=float, default=0.0, help="of the whole run, for its days")
+    parser.add_argument("--tokens", type=float, help="of the whole run, for its days")
     parser.add_argument("--top", type=positive, default=5, metavar="N", help="layouts to print (default: 5)")
     parser.add_argument("--score", type=Path, metavar="FILE", help="predict the published numbers in a JSON file")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
@@ -38,13 +38,15 @@ def run(options: argparse.Namespace) -> int:
         return 0
     if options.batch is None:
         raise ValueError("expected MODEL CLUSTER BATCH, such as bloom 384xA100-80GB 2048, or --score FILE")
+    tokens = 0.0 if options.tokens is None else options.tokens
+    planner.check_report(options.top, tokens)
     network = options.network * 1e9 if options.network is not None else None
     kept = {axis: getattr(options, axis) for axis in _AXES}
     constraints = planner.Constraints(**kept, zero_stage=options.zero, recompute=options.recompute)
     model, cluster = planner.find_model(options.model), planner.parse_cluster(options.cluster, network)
     plans = planner.search_layouts(model, cluster, options.batch, options.length, constraints)
     if options.json:
-        print(json.dumps(planner.plan_values(plans, options.top, options.tokens), indent=2))
+        print(json.dumps(planner.plan_values(plans, options.top, tokens), indent=2))
     else:
-        print(planner.plan_table(plans, options.top, options.tokens))
+        print(planner.plan_table(plans, options.top, tokens))
     return 0

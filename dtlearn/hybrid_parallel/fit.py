@@ -7,11 +7,12 @@ Sources: the checks of Megatron-LM's `core/parallel_state.py` and `training/argu
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, get_args
 
 from dtlearn.context_parallel import ContextMethod, TokenLayout
 
-from .layout import MeshLayout
+from .layout import MeshLayout, is_whole
 
 
 def faults(
@@ -45,7 +46,13 @@ def faults(
         context_method, token_layout: of context parallelism. Ulysses divides heads, which tp has divided, over cp;
             zigzag cuts a row into 2 cp chunks.
     """
-    found = []
+    counts = {"world_size": world_size, "num_heads": num_heads, "num_layers": num_layers}
+    counts |= {"sequence_length": sequence_length, "global_batch": global_batch, "num_experts": num_experts}
+    counts = {name: count for name, count in counts.items() if count is not None}
+    found = _wrong_counts(counts | {"num_microbatches": num_microbatches, "chunks": chunks})
+    found += _unknown_words(context_method=context_method, token_layout=token_layout)
+    if found:  # there is nothing to divide
+        return found
     if world_size is not None and layout.world_size != world_size:
         product = " * ".join(f"{axis} {size}" for axis, size in layout.sizes.items() if size > 1) or "1"
         found.append(
@@ -102,18 +109,37 @@ def even_boundaries(num_layers: int, num_stages: int) -> tuple[int, ...]:
         As `pipeline_parallel.split_gpt` takes them: 4 blocks in 2 stages are (0, 3, 6).
 
     Raises:
-        ValueError: neither L nor L + 2 is a multiple of the stages.
+        ValueError: neither L nor L + 2 is a multiple of the stages, or there is no layer or no stage.
     """
-    if num_stages > 0 and num_layers % num_stages == 0:
+    if wrong := _wrong_counts({"num_layers": num_layers, "num_stages": num_stages}):
+        raise ValueError("; ".join(wrong))
+    if num_layers % num_stages == 0:
         each = num_layers // num_stages
         return (0, *(1 + each * stage for stage in range(1, num_stages)), num_layers + 2)
-    if num_stages > 0 and (num_layers + 2) % num_stages == 0:
+    if (num_layers + 2) % num_stages == 0:
         each = (num_layers + 2) // num_stages
         return tuple(each * stage for stage in range(num_stages + 1))
     raise ValueError(
         f"{num_stages} stages divide neither {num_layers} layers nor {num_layers + 2}, with the embedding and the head "
         f"as a layer each: stages can be {_divisors(num_layers)}, or {_divisors(num_layers + 2)}"
     )
+
+
+def _wrong_counts(counts: Mapping[str, object]) -> list[str]:
+    return [
+        f"{name} is a whole number of 1 or more; got {count!r}"
+        for name, count in counts.items()
+        if not is_whole(count) or count < 1  # type: ignore[operator]
+    ]
+
+
+def _unknown_words(**words: str) -> list[str]:
+    known = {"context_method": get_args(ContextMethod), "token_layout": get_args(TokenLayout)}
+    return [
+        f"{name} is one of {', '.join(known[name])}; got {word!r}"
+        for name, word in words.items()
+        if word not in known[name]
+    ]
 
 
 def _length_faults(layout: MeshLayout, length: int, token_layout: TokenLayout) -> list[str]:

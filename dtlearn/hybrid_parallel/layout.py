@@ -59,7 +59,7 @@ class MeshLayout:
             neighbouring numbers.
 
     Raises:
-        ValueError: an axis without a rank, or an order that is not all five axes.
+        ValueError: an axis that is no whole number of 1 or more, or an order that is not all five axes.
     """
 
     tp: int = 1
@@ -71,12 +71,14 @@ class MeshLayout:
 
     def __post_init__(self) -> None:
         for axis, size in self.sizes.items():
+            if not is_whole(size):
+                raise ValueError(f"{axis} must have a whole number of ranks, such as 2; got {size!r}")
             if size < 1:
                 raise ValueError(f"{axis} must have 1 rank or more, got {size}")
-        if sorted(self.order) != sorted(FROM_FAST_TO_SLOW):
+        if not isinstance(self.order, tuple) or sorted(map(str, self.order)) != sorted(FROM_FAST_TO_SLOW):
             raise ValueError(
-                f"order names each of {', '.join(FROM_FAST_TO_SLOW)} once, from the innermost axis outwards; "
-                f"got {', '.join(self.order)}"
+                f"order names each of {', '.join(FROM_FAST_TO_SLOW)} once, in a tuple, from the innermost axis "
+                f"outwards; got {self.order!r}"
             )
 
     def __str__(self) -> str:
@@ -124,8 +126,8 @@ class MeshLayout:
         Raises:
             ValueError: there is no such rank.
         """
-        if not 0 <= rank < self.world_size:
-            raise ValueError(f"{self} has the ranks 0 to {self.world_size - 1}; got rank {rank}")
+        if not is_whole(rank) or not 0 <= rank < self.world_size:
+            raise ValueError(f"{self} has the ranks 0 to {self.world_size - 1}; got rank {rank!r}")
         return Coordinates(**{axis: rank // self.stride(axis) % size for axis, size in self.sizes.items()})
 
     def rank(self, coordinates: Coordinates) -> int:
@@ -135,8 +137,8 @@ class MeshLayout:
             ValueError: nobody is there.
         """
         for axis, place in coordinates._asdict().items():
-            if not 0 <= place < self.sizes[axis]:
-                raise ValueError(f"{axis} has the places 0 to {self.sizes[axis] - 1} in {self}; got {axis}={place}")
+            if not is_whole(place) or not 0 <= place < self.sizes[axis]:
+                raise ValueError(f"{axis} has the places 0 to {self.sizes[axis] - 1} in {self}; got {axis}={place!r}")
         return sum(place * self.stride(axis) for axis, place in coordinates._asdict().items())
 
     def group(self, rank: int, *axes: str) -> tuple[int, ...]:
@@ -172,3 +174,8 @@ class MeshLayout:
 def axes_in_use(layout: MeshLayout, axes: Sequence[str] = FROM_FAST_TO_SLOW) -> tuple[str, ...]:
     """Of these axes, those with several ranks."""
     return tuple(axis for axis in axes if layout.sizes[axis] > 1)
+
+
+def is_whole(value: object) -> bool:
+    """Whether a value is a whole number: 2, not 2.0, nor "2", nor True."""
+    return isinstance(value, int) and not isinstance(value, bool)

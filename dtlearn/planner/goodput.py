@@ -11,6 +11,8 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+from .checking import check_positive, check_whole
+
 CHIP_HOURS = 54 * 24 * 16384 / 419  # between failures of one GPU
 
 
@@ -45,11 +47,9 @@ def goodput(
     Raises:
         ValueError: a number below 1 chip, or times that are not positive.
     """
-    if chips < 1 or min(checkpoint_seconds, chip_hours) <= 0 or restart_seconds < 0:
-        raise ValueError(
-            f"expected 1 chip or more and positive times; got {chips} chips, {checkpoint_seconds} s a checkpoint, "
-            f"{restart_seconds} s a restart, {chip_hours} hours between failures of a chip"
-        )
+    check_whole("goodput", chips=chips)
+    check_positive("goodput", checkpoint_seconds=checkpoint_seconds, chip_hours=chip_hours)
+    check_positive("goodput", zero=True, restart_seconds=restart_seconds)
     mean = chip_hours * 3600 / chips
     interval = math.sqrt(2 * checkpoint_seconds * mean)
     in_checkpoints = checkpoint_seconds / (interval + checkpoint_seconds)

@@ -11,8 +11,11 @@ reaches 35 % of an H100, which stands here; FlashAttention-3 up to 75 %.
 from __future__ import annotations
 
 import difflib
+import math
 import re
 from dataclasses import dataclass, replace
+
+from .checking import check_positive, check_whole, divisors
 
 GB = 10**9
 GIB = 2**30
@@ -32,6 +35,9 @@ class Accelerator:
         link: bytes/s in one direction to the other chips of a node.
         network: bytes/s in one direction to other nodes, for each chip.
         low_peak: FLOP/s in 8 bits; 0: none.
+
+    Raises:
+        ValueError: a number that is not above 0, or a share above 1.
     """
 
     name: str
@@ -43,6 +49,11 @@ class Accelerator:
     link: float
     network: float
     low_peak: float = 0.0
+
+    def __post_init__(self) -> None:
+        names = ("peak", "ceiling", "attention", "memory", "bandwidth", "link", "network")
+        check_positive(f"accelerator {self.name}", **{name: getattr(self, name) for name in names})
+        check_positive(f"accelerator {self.name}", zero=True, low_peak=self.low_peak)
 
 
 ACCELERATORS = {
@@ -68,6 +79,7 @@ ACCELERATORS = {
     )
 }
 LATENCY = {"link": 3e-6, "net": 10e-6}  # seconds a message: NCCL inside a node and over InfiniBand, order of magnitude
+MOST_CHIPS = 10**7  # of a cluster that can be planned; the largest that trained one model have some 10^5
 DEFAULTS = {"A100": "A100-80GB", "H100": "H100-80GB", "V100": "V100-32GB", "A800": "A800-80GB", "H800": "H800-80GB"}
 
 
@@ -78,8 +90,11 @@ class Cluster:
     Attributes:
         chip: of every rank.
         size: number of chips.
-        node: chips of a node.
+        node: chips of a node; the last one need not be full.
         link_latency, network_latency: seconds of a message inside a node, and between nodes.
+
+    Raises:
+        ValueError: no whole numbers of 1 or more, or negative latencies.
     """
 
     chip: Accelerator
@@ -89,8 +104,8 @@ class Cluster:
     network_latency: float = LATENCY["net"]
 
     def __post_init__(self) -> None:
-        if self.size < 1 or self.node < 1:
-            raise ValueError(f"a cluster has 1 chip or more, in nodes of 1 or more; got {self.size} and {self.node}")
+        check_whole("a cluster", most=MOST_CHIPS, size=self.size, node=self.node)
+        check_positive("a cluster", zero=True, link_latency=self.link_latency, network_latency=self.network_latency)
 
     @property
     def memory(self) -> float:
@@ -104,22 +119,36 @@ def find_accelerator(name: str) -> Accelerator:
     A name without its memory means the larger variant, or, of the H100, that with 80 GB.
 
     Raises:
-        ValueError: no known accelerator; the message lists them and those that are alike.
+        ValueError: no known accelerator, or none with the memory that is named; the message lists those that are known.
     """
-    plain = re.sub(r"[^a-z0-9]", "", name.lower())
-    for known in sorted(ACCELERATORS, key=len, reverse=True):
-        family, _, memory = known.lower().partition("-")
-        if memory and family in plain and memory in plain.replace(family, "", 1):
-            return ACCELERATORS[known]
-    for family, known in (DEFAULTS | {name: name for name in ACCELERATORS}).items():
-        if family.lower() in plain:
-            return ACCELERATORS[known]
+    text = name.lower()
+    printed = [int(number) for number in re.findall(r"(?<!\d)(\d+) ?gi?b(?!it|/|ps)", text)]
+    for family in sorted({known.partition("-")[0] for known in ACCELERATORS}):
+        if not _names(text, family):
+            continue
+        variants = [known for known in ACCELERATORS if known.partition("-")[0] == family and "-" in known]
+        sizes = [int(known.partition("-")[2].removesuffix("GB")) for known in variants]
+        if not variants or not printed:
+            return ACCELERATORS[DEFAULTS.get(family, family)]
+        for known, size in zip(variants, sizes, strict=True):
+            if size in printed:
+                return ACCELERATORS[known]
+        raise ValueError(
+            f"unknown GPU {name!r}: known of {family} are {', '.join(variants)}. For another one make an Accelerator: "
+            "peak, memory, bandwidth and links are on its data sheet"
+        )
     near = difflib.get_close_matches(name, [*ACCELERATORS, *DEFAULTS], n=2, cutoff=0.4)
-    hint = f"; did you mean {' or '.join(near)}?" if near else ""
+    hint = f"; did you mean {' or '.join(near)}?" if near else "."
     raise ValueError(
-        f"unknown GPU {name!r}{hint or '.'} Known are {', '.join(ACCELERATORS)}. For another one make an "
+        f"unknown GPU {name!r}{hint} Known are {', '.join(ACCELERATORS)}. For another one make an "
         "Accelerator: peak, memory, bandwidth and links are on its data sheet"
     )
+
+
+def _names(text: str, family: str) -> bool:
+    """Whether a text has a family's name as a word of its own: V100 is neither in V1000, nor H200 in GH200."""
+    spread = "[^a-z0-9]*".join(family.lower())
+    return re.search(rf"(?<![a-z0-9])(?:\d+ ?x ?)?{spread}(?!\d)", text) is not None
 
 
 def parse_cluster(text: str, network: float | None = None) -> Cluster:
@@ -130,14 +159,22 @@ def parse_cluster(text: str, network: float | None = None) -> Cluster:
         network: bytes/s of each chip to other nodes, where they differ from the table's.
 
     Raises:
-        ValueError: another form, an unknown accelerator, or a network without bandwidth.
+        ValueError: another form, an unknown accelerator, nodes that do not divide it, or a network without bandwidth.
     """
-    match = re.fullmatch(r"\s*(\d+)\s*[x*]\s*(.+?)(?:/(\d+))?\s*", text)
+    match = re.fullmatch(r"\s*(\d{1,20})\s*[x*]\s*(.+?)(?:/(\d{1,20}))?\s*", text, flags=re.ASCII)
     if not match:
         raise ValueError(f"a cluster is NUMBERxGPU, such as 384xA100-80GB, or 64xH100/4 in nodes of 4; got {text!r}")
     chip = find_accelerator(match[2])
     if network is not None:
-        if network <= 0:
-            raise ValueError(f"the network needs a bandwidth above 0, got {network} bytes/s for each GPU")
+        if not (math.isfinite(network) and network > 0):
+            raise ValueError(f"the network needs a finite bandwidth above 0, got {network} bytes/s for each GPU")
         chip = replace(chip, network=network)
-    return Cluster(chip, int(match[1]), int(match[3] or 8))
+    size, node = int(match[1]), int(match[3] or 8)
+    if match[3] and node and size > node and size % node:
+        sizes = " or ".join(str(n * node) for n in (size // node, size // node + 1))
+        nodes = ", ".join(str(n) for n in divisors(size, 72))
+        raise ValueError(
+            f"{size} chips do not fill nodes of {node}: take {sizes} chips, or nodes of one of {nodes} "
+            f"(such as {size}x{chip.name}/{divisors(size, node)[-1]})"
+        )
+    return Cluster(chip, size, node)

@@ -22,7 +22,7 @@ from dtlearn.memory.arithmetic.training_state import find_convention, training_s
 from dtlearn.pipeline_parallel.checking.theory import peak_live
 
 from .hardware import GB
-from .run import TrainingRun
+from .run import TrainingRun, check_world
 
 FRAMEWORK = 2.5 * GB
 FRAGMENTATION = 0.04
@@ -65,8 +65,9 @@ def planned_memory(run: TrainingRun) -> PlannedMemory:
     """What the first pipeline stage needs at its worst moment; it holds most micro-batches and an embedding.
 
     Raises:
-        ValueError: a convention that does not exist.
+        ValueError: axes that do not multiply to the cluster.
     """
+    check_world(run)
     axes, live = run.axes, live_microbatches(run)
     rule = find_convention(run.precision)
     state = zero_bytes(training_state(round(run.rank_parameters), rule), run.zero_stage, axes.dp * axes.cp)

@@ -51,9 +51,13 @@ MORE_MODELS = {
 }
 
 
+NUMBER = r"\d+(?:\.\d+)?(?:e\+?\d+)? *(?:t|b|m|billion|million|trillion)?"
+FEWEST, MOST = 1e6, 1e15  # parameters of a model that a cluster is planned for
+
+
 def parse_count(text: str) -> float | None:
     """The number in "70B", "1.3e9", "530 billion" or "1T"; None: there is none."""
-    match = re.search(r"(\d+(?:\.\d+)?(?:e\d+)?)\s*(t|b|m|billion|million|trillion)?(?![a-z0-9])", text.lower())
+    match = re.search(r"(\d+(?:\.\d+)?(?:e\+?\d+)?)\s*(t|b|m|billion|million|trillion)?(?![a-z0-9])", text.lower())
     if not match:
         return None
     return float(match[1]) * {"t": 1e12, "b": 1e9, "m": 1e6}.get((match[2] or " ")[0], 1.0)
@@ -75,9 +79,8 @@ def find_model(name: str) -> ModelSizes:
         return alike[0]
     if len(alike) > 1:
         raise ValueError(f"{name!r} may be {', '.join(model.name for model in alike)}; give the whole name")
-    count = parse_count(name) if re.fullmatch(r"[\d.e+]+ *(t|b|m|billion|million|trillion)?", name.lower()) else None
-    if count and count >= 1e6:
-        return model_of_count(count)
+    if re.fullmatch(NUMBER, name.strip().lower()):
+        return model_of_count(parse_count(name) or 0.0)
     near = difflib.get_close_matches(name.lower(), [known.lower() for known in MORE_MODELS], n=2, cutoff=0.4)
     hint = f"; did you mean {' or '.join(near)}?" if near else ""
     raise ValueError(
@@ -93,10 +96,13 @@ def model_of_count(count: float, vocabulary: int = 51200, context: int = 2048) -
     at 10 billion parameters, 200 L at 10^12).
 
     Raises:
-        ValueError: fewer than a million parameters.
+        ValueError: fewer than a million parameters, or more than 10^15.
     """
-    if count < 1e6:
-        raise ValueError(f"a model of {count:g} parameters is none that a cluster is planned for; expected 1e6 or more")
+    if not FEWEST <= count <= MOST:  # NaN too
+        raise ValueError(
+            f"a model of {count:g} parameters is none that a cluster is planned for; expected 1e6 to 1e15, "
+            "such as 20B or 1.3e9"
+        )
     near = min(MORE_MODELS.values(), key=lambda model: abs(model.num_parameters - count))
     if abs(near.num_parameters - count) <= 0.04 * count:
         return near

@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple
 
 from dtlearn.memory.arithmetic.training_state import find_convention
 
-from .run import TrainingRun
+from .run import TrainingRun, check_world
 
 GroupOperation = Literal["all-reduce", "all-gather", "reduce-scatter"]
 TREE = 32  # ranks from which NCCL's trees pass 2 log2(n) messages instead of a ring's 2(n-1)
@@ -84,7 +84,12 @@ def dp_calls(run: TrainingRun, parameters: float | None = None) -> list[Repeated
 
 
 def bytes_by_axis(run: TrainingRun) -> dict[str, float]:
-    """Bytes that a rank of an inner stage sends in a step along tp, cp, pp and dp: which axis needs which link."""
+    """Bytes that a rank of an inner stage sends in a step along tp, cp, pp and dp: which axis needs which link.
+
+    Raises:
+        ValueError: axes that do not multiply to the cluster.
+    """
+    check_world(run)
     axes, m = run.axes, run.num_microbatches
     blocks = run.layers_per_stage * m
     tp, dp_ranks = tp_calls(run), axes.dp * axes.cp

@@ -75,7 +75,7 @@ def _batch(factor: int) -> Change:
 
 
 def _smaller_batch(factor: int) -> Change:
-    return lambda run: replace(run, batch=run.batch // factor)
+    return lambda run: replace(run, batch=max(1, run.batch // factor))
 
 
 def _longer(factor: int) -> Change:

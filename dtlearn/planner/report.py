@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict
 from typing import Any
 
+from .checking import check_positive, check_whole
 from .goodput import goodput
 from .hardware import GIB
 from .network import bytes_by_axis
@@ -14,9 +16,30 @@ from .search import LayoutPlan, describe
 HEADS = ("layout", "micro", "ZeRO", "recompute", "s/step", "MFU %", "HFU %", "bubble %", "GiB")
 
 
+def check_report(top: int, tokens: float) -> None:
+    """Refuse what no report can have; before a search, which takes longer.
+
+    Raises:
+        ValueError: no layout to print, or tokens that are no finite number of 0 or more.
+    """
+    check_whole("a report", top=top)
+    check_positive("a report", zero=True, tokens=tokens)
+    if math.isinf(tokens):
+        raise ValueError(f"a report: tokens of the whole run must be finite, such as 366e9; got {tokens!r}")
+
+
 def plan_table(plans: list[LayoutPlan], top: int = 5, tokens: float = 0.0) -> str:
-    """The best layouts, what the first one spends, and why the runner-up loses."""
-    best = plans[0]
+    """The best layouts, what the first one spends, and why the runner-up loses.
+
+    Args:
+        plans: as `search_layouts` returns them.
+        top: how many layouts to print.
+        tokens: of the whole run, for its days; 0: not said.
+
+    Raises:
+        ValueError: no plans, or numbers that no report can have.
+    """
+    best = _first(plans, top, tokens)
     run, chip = best.run, best.run.cluster.chip
     rows = [HEADS, *(_row(plan) for plan in plans[:top])]
     widths = [max(len(row[column]) for row in rows) for column in range(len(HEADS))]
@@ -55,8 +78,8 @@ ASSUMED = (
 
 
 def plan_values(plans: list[LayoutPlan], top: int = 5, tokens: float = 0.0) -> dict[str, Any]:
-    """The same as data: seconds, bytes, shares of 1."""
-    best = plans[0]
+    """The same as data: seconds, bytes, shares of 1. Arguments and errors are those of `plan_table`."""
+    best = _first(plans, top, tokens)
     values: dict[str, Any] = {
         "model": best.run.model.name,
         "parameters": best.run.model.num_parameters,
@@ -74,6 +97,13 @@ def plan_values(plans: list[LayoutPlan], top: int = 5, tokens: float = 0.0) -> d
         values["why_second_loses"] = why_it_loses(best, plans[1])
         values["what_would_change_it"] = what_would_change_it(best, plans[1])
     return values
+
+
+def _first(plans: list[LayoutPlan], top: int, tokens: float) -> LayoutPlan:
+    check_report(top, tokens)
+    if not plans:
+        raise ValueError("expected one plan or more, as `search_layouts` returns them; got none")
+    return plans[0]
 
 
 def _values(plan: LayoutPlan) -> dict[str, Any]:

@@ -7,7 +7,10 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from dtlearn.memory.arithmetic.published import ModelSizes
+from dtlearn.memory.arithmetic.training_state import find_convention
+from dtlearn.pipeline_parallel.schedules.make import SCHEDULES
 
+from .checking import check_positive, check_whole, check_word, divisors, nearest
 from .hardware import Cluster
 
 RecomputeWay = Literal["none", "selective", "ops", "full"]
@@ -15,7 +18,11 @@ RecomputeWay = Literal["none", "selective", "ops", "full"]
 
 @dataclass(frozen=True)
 class Axes:
-    """How many ranks each axis has; their product is the world. ep is 1: these models have no experts."""
+    """How many ranks each axis has; their product is the world. ep is 1: these models have no experts.
+
+    Raises:
+        ValueError: an axis that is no whole number of 1 or more.
+    """
 
     tp: int = 1
     pp: int = 1
@@ -23,6 +30,9 @@ class Axes:
     cp: int = 1
     ep: int = 1
     virtual_stages: int = 1
+
+    def __post_init__(self) -> None:
+        check_whole("axes", **vars(self))
 
     @property
     def world(self) -> int:
@@ -49,6 +59,9 @@ class Software:
         streams: how often kernels that are no products pass through memory: 1 where they are fused (Megatron-LM,
             torch.compile), 2 where each operation reads and writes its own tensors (eager PyTorch).
         low_precision: products in 8 bits.
+
+    Raises:
+        ValueError: a rate that is not above 0, or a hidden part that is not from 0 to 1.
     """
 
     efficiency: float = 0.92
@@ -60,10 +73,16 @@ class Software:
     streams: float = 1.0
     low_precision: bool = False
 
+    def __post_init__(self) -> None:
+        check_positive("software", efficiency=self.efficiency, net=self.net, link=self.link, streams=self.streams)
+        for name, part in (("tp_hidden", self.tp_hidden), ("pp_hidden", self.pp_hidden)):
+            if not 0 <= part <= 1:
+                raise ValueError(f"software: {name} is a part of 1, from 0 to 1; got {part!r}")
+
 
 @dataclass(frozen=True)
 class TrainingRun:
-    """All that a step depends on.
+    """All that a step depends on. What divides what is not looked at here: that is for `check_run`.
 
     Attributes:
         model: sizes.
@@ -85,6 +104,9 @@ class TrainingRun:
         element_bytes: of activations, and of weights as they are gathered and computed with: 2, or 4 for fp32.
         outermost: "pp" or "dp": which of the two lies outside of the other. Megatron-LM, DeepSpeed and torchtitan have
             pp outermost; Llama 3 had dp there (2407.21783, section 3.3.2).
+
+    Raises:
+        ValueError: a count that is no whole number of 1 or more, or a word that nothing here knows.
     """
 
     model: ModelSizes
@@ -103,6 +125,18 @@ class TrainingRun:
     gather_again: bool = True
     element_bytes: int = 2
     outermost: Literal["pp", "dp"] = "pp"
+
+    def __post_init__(self) -> None:
+        check_whole("a run", batch=self.batch, microbatch=self.microbatch, length=self.length)
+        sizes = {name: getattr(self.model, name) for name in ("layers", "hidden", "heads", "vocabulary", "context")}
+        check_whole(f"model {self.model.name}", **sizes)
+        check_whole(f"model {self.model.name}", 0, kv_heads=self.model.kv_heads, feed_forward=self.model.feed_forward)
+        check_word("recompute", self.recompute, get_args(RecomputeWay))
+        check_word("zero_stage", self.zero_stage, (0, 1, 2, 3))
+        check_word("schedule", self.schedule, SCHEDULES)
+        check_word("element_bytes", self.element_bytes, (2, 4))
+        check_word("outermost", self.outermost, ("pp", "dp"))
+        find_convention(self.precision)
 
     @property
     def num_microbatches(self) -> int:
@@ -136,26 +170,30 @@ def check_run(run: TrainingRun) -> None:
         raise ValueError(faults[0])
 
 
+def check_world(run: TrainingRun) -> None:
+    """Raises ValueError if the axes do not multiply to the cluster: of such a run no step and no memory is planned."""
+    if run.axes.world != run.cluster.size:
+        raise ValueError(_world_fault(run))
+
+
 def run_faults(run: TrainingRun) -> list[str]:
     """What does not divide, in words."""
+    faults = [] if run.axes.world == run.cluster.size else [_world_fault(run)]
+    return faults + model_faults(run) + _batch_faults(run)
+
+
+def model_faults(run: TrainingRun) -> list[str]:
+    """What the model and the length of its sequences do not take of the axes, in words; nothing of batch or cluster."""
     model, axes, faults = run.model, run.axes, []
-    sizes = (axes.tp, axes.pp, axes.dp, axes.cp, axes.ep, axes.virtual_stages, run.batch, run.microbatch, run.length)
-    if min(sizes) < 1:
-        return [f"every axis, batch and length is 1 or more; got {axes} with batch {run.batch} x {run.length} tokens"]
-    if axes.world != run.cluster.size:
-        near = " or ".join(str(n) for n in _near_divisors(run.cluster.size, axes.world // axes.dp)) or "another tp x pp"
-        faults.append(
-            f"{axes}: the axes multiply to {axes.world}, and the cluster has {run.cluster.size} ranks; tp x pp x cp = "
-            f"{axes.world // axes.dp} must divide it (next: {near})"
-        )
     if model.heads % axes.tp:
-        faults.append(f"{model.heads} heads do not divide by tp {axes.tp}; take one of {_divisors(model.heads, 16)}")
-    if axes.pp * axes.virtual_stages > model.layers:
-        faults.append(
-            f"pp {axes.pp} x {axes.virtual_stages} chunks are {axes.pp * axes.virtual_stages} stages, and the model "
-            f"has {model.layers} layers; take fewer stages"
-        )
-    elif axes.virtual_stages > 1 and min(n % (axes.pp * axes.virtual_stages) for n in (model.layers, model.layers + 2)):
+        faults.append(f"{model.heads} heads do not divide by tp {axes.tp}; take one of {divisors(model.heads, 16)}")
+    stages = axes.pp * axes.virtual_stages
+    if stages > model.layers:
+        named = f"pp {axes.pp} x {axes.virtual_stages} chunks are {stages} stages"
+        faults.append(f"{named}, and the model has {model.layers} layers; take fewer stages")
+    elif axes.virtual_stages > 1 and axes.pp == 1:
+        faults.append(f"{axes.virtual_stages} chunks are for a pipeline, and pp is 1; take 1 chunk, or pp of 2 or more")
+    elif axes.virtual_stages > 1 and min(n % stages for n in (model.layers, model.layers + 2)):
         faults.append(
             f"{model.layers} layers do not divide by pp {axes.pp} x {axes.virtual_stages} chunks; "
             f"pp x chunks must divide {model.layers}, or {model.layers + 2} with embedding and head as one layer each"
@@ -163,43 +201,47 @@ def run_faults(run: TrainingRun) -> list[str]:
     elif model.layers % axes.pp and (model.layers + 2) % axes.pp:
         faults.append(
             f"{model.layers} layers do not divide by pp {axes.pp}, nor do {model.layers + 2}, embedding and head "
-            f"counted as one each; take pp of {_divisors(model.layers, 128)} or {_divisors(model.layers + 2, 128)}"
+            f"counted as one each; take pp of {divisors(model.layers, 128)} or {divisors(model.layers + 2, 128)}"
         )
     if axes.ep > 1:
-        faults.append(
-            f"ep {axes.ep}: {model.name} has no experts to divide, and the planner knows dense models only; take ep 1"
+        faults.append(f"ep {axes.ep}: {model.name} has no experts, and the planner knows dense models only; take ep 1")
+    # Causal attention gives each cp rank an early and a late chunk, and norms see 1/tp of its tokens.
+    chunks, parts = 2 if axes.cp > 1 else 1, axes.tp if run.sequence_parallel else 1
+    unit = axes.cp * math.lcm(chunks, parts)
+    if run.length % unit:
+        by = [f"cp {axes.cp} (two chunks a rank)"] * (axes.cp > 1) + [f"tp {parts} (sequence parallelism)"] * (
+            parts > 1
         )
-    if run.length % axes.cp:
-        faults.append(f"{run.length} tokens do not divide by cp {axes.cp}")
-    if run.batch % (axes.dp * run.microbatch):
-        unit = axes.dp * run.microbatch
-        near = " or ".join(str(n * unit) for n in (run.batch // unit, run.batch // unit + 1) if n)
-        faults.append(
-            f"a batch of {run.batch} is no multiple of dp {axes.dp} x micro-batch {run.microbatch} = {unit}; "
-            f"take {near}"
-        )
-    elif run.num_microbatches < axes.pp:
-        faults.append(
-            f"a batch of {run.batch} gives {run.num_microbatches} micro-batches to each pipeline of {axes.pp} stages, "
-            f"which would stand idle; take a batch of {axes.pp * axes.dp * run.microbatch} or more, or fewer stages"
-        )
-    elif axes.virtual_stages > 1 and run.num_microbatches % axes.pp:
-        faults.append(
-            f"interleaving takes micro-batches in groups of pp {axes.pp}, and {run.num_microbatches} is no multiple; "
-            f"take a batch of {-(-run.num_microbatches // axes.pp) * axes.pp * axes.dp * run.microbatch}, or one chunk"
-        )
-    if run.recompute not in get_args(RecomputeWay):
-        faults.append(f"recompute must be one of {', '.join(get_args(RecomputeWay))}; got {run.recompute!r}")
-    if run.zero_stage not in (0, 1, 2, 3):
-        faults.append(f"ZeRO has stages 0 to 3; got {run.zero_stage}")
+        near = " or ".join(str(n * unit) for n in (run.length // unit, run.length // unit + 1) if n)
+        faults.append(f"{run.length} tokens do not divide by {' x '.join(by)}; take {near}")
     return faults
 
 
-def _divisors(number: int, most: int) -> list[int]:
-    return [n for n in range(1, min(number, most) + 1) if number % n == 0]
+def _world_fault(run: TrainingRun) -> str:
+    axes, size = run.axes, run.cluster.size
+    model = axes.world // axes.dp  # ranks that hold it once
+    names = "tp x pp x cp" if axes.ep == 1 else "tp x pp x cp x ep"
+    near = " or ".join(str(n) for n in nearest(divisors(size), model))
+    remedy = f"{names} = {model} must divide it (next: {near})" if size % model else f"take dp {size // model}"
+    return f"{axes}: the axes multiply to {axes.world}, and the cluster has {size} ranks; {remedy}"
 
 
-def _near_divisors(number: int, wanted: int) -> list[int]:
-    divisors = _divisors(number, number)
-    below, above = [n for n in divisors if n < wanted], [n for n in divisors if n > wanted]
-    return below[-1:] + above[:1]
+def _batch_faults(run: TrainingRun) -> list[str]:
+    """What the pipelines and replicas do not take of the batch; one at most."""
+    axes = run.axes
+    unit, of_a_pipeline = axes.dp * run.microbatch, run.batch // (axes.dp * run.microbatch)
+    if run.batch % unit:
+        near = " or ".join(str(n * unit) for n in (run.batch // unit, run.batch // unit + 1) if n)
+        parts = f"dp {axes.dp} x micro-batch {run.microbatch} = {unit}"
+        return [f"a batch of {run.batch} is no multiple of {parts}; take {near}"]
+    if of_a_pipeline < axes.pp:
+        return [
+            f"a batch of {run.batch} gives {of_a_pipeline} micro-batches to each pipeline of {axes.pp} stages, "
+            f"which would stand idle; take a batch of {axes.pp * unit} or more, or fewer stages"
+        ]
+    if axes.virtual_stages > 1 and of_a_pipeline % axes.pp:
+        return [
+            f"interleaving takes micro-batches in groups of pp {axes.pp}, and {of_a_pipeline} is no multiple; "
+            f"take a batch of {-(-of_a_pipeline // axes.pp) * axes.pp * unit}, or one chunk"
+        ]
+    return []

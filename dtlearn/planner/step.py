@@ -17,10 +17,11 @@ from functools import lru_cache
 from dtlearn.pipeline_parallel.checking.simulate import StageTimes, simulate
 from dtlearn.pipeline_parallel.schedules.make import make_schedule
 
+from .checking import check_positive
 from .flops import run_flops, utilisation
 from .layer_time import STREAM, LayerSeconds, head_seconds, layer_seconds
 from .network import collective_seconds, cp_in_node, cp_size, dp_calls, dp_in_node, pp_seconds, pp_size
-from .run import TrainingRun
+from .run import TrainingRun, check_world
 
 LOADER = (
     0.005  # of the rest of a step: an assumption, a loader that keeps up; MegaScale, 2402.15627, 3.4, says what else
@@ -73,12 +74,18 @@ class MeasuredTimes:
         forward, backward: seconds of a block and a micro-batch on one rank, recomputation in backward.
         head: of embedding, LM head and loss of a micro-batch, forward and backward.
         optimizer: of a step.
+
+    Raises:
+        ValueError: a time that is no number of 0 or more.
     """
 
     forward: float
     backward: float
     head: float
     optimizer: float
+
+    def __post_init__(self) -> None:
+        check_positive("measured times", zero=True, **vars(self))
 
 
 def planned_step(run: TrainingRun, measured: MeasuredTimes | None = None) -> StepTime:
@@ -88,7 +95,11 @@ def planned_step(run: TrainingRun, measured: MeasuredTimes | None = None) -> Ste
         run: of which step.
         measured: seconds of computation that are known; communication and bubble are planned as ever. There is then
             no row for a loader.
+
+    Raises:
+        ValueError: axes that do not multiply to the cluster.
     """
+    check_world(run)
     layer, axes, m = layer_seconds(run), run.axes, run.num_microbatches
     head, optimizer = head_seconds(run), _optimizer(run)
     if measured is not None:

@@ -41,10 +41,12 @@ below 1. A gradient of `None` stays `None`.
 | afterwards, `weight` | `[0.6]` | `[0.6928]` | `[0.6]` | `[0.6928]` |
 | afterwards, `norm` | `[0.4]` | `[0.4]` | `[0.4]` | `[0.4]` |
 
-**Rule**: ranks learn of each other through `torch.distributed` only.
+**Rules**: ranks learn of each other through `torch.distributed` only. But for `.grad`,
+what is given stays as it is.
 
-**Budget**, per rank: 6 calls and 24 bytes are good; 3 calls and 12 bytes are optimal.
-An answer that sends more passes without a tier.
+**Budget**, per rank: at most 6 calls and 24 bytes are good; at most 3 calls and 12
+bytes are optimal: one number along each axis. One sum over all ranks is right, too, if
+each element counts on one of them. An answer that sends more passes without a tier.
 """
 
 import torch

@@ -64,6 +64,19 @@ def test_all_faults_are_said_at_once():
         check_layout(CUBE, **{**FITS, "world_size": 12, "num_heads": 5})
 
 
+@pytest.mark.parametrize("name", [*FITS, "chunks", "num_experts"])
+@pytest.mark.parametrize("count", [0, -2, 2.0, "2", True])
+def test_a_count_that_is_none_is_said_alone(name, count):
+    assert faults(CUBE, **{**FITS, name: count}) == [f"{name} is a whole number of 1 or more; got {count!r}"]
+    with pytest.raises(ValueError, match=f"tp2 pp2 dp2 does not fit: {name} is a whole number"):
+        check_layout(CUBE, **{**FITS, name: count})
+
+
+def test_a_word_that_nothing_knows_is_said():
+    assert faults(CUBE, context_method="rings") == ["context_method is one of ring, all-gather, ulysses; got 'rings'"]
+    assert faults(CUBE, token_layout="") == ["token_layout is one of contiguous, zigzag; got ''"]
+
+
 def test_boundaries_by_hand():
     assert even_boundaries(4, 1) == (0, 6)
     assert even_boundaries(4, 2) == (0, 3, 6)
@@ -78,5 +91,5 @@ def test_bloom_counts_the_ends_as_layers():
 
 
 def test_no_stage_is_no_boundary():
-    with pytest.raises(ValueError, match="0 stages divide neither"):
+    with pytest.raises(ValueError, match="num_stages is a whole number of 1 or more; got 0"):
         even_boundaries(4, 0)

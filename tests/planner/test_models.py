@@ -46,10 +46,28 @@ def test_counts_are_read(text, count):
     assert parse_count(text) == count
 
 
+@pytest.mark.parametrize("count", [float("inf"), float("nan"), 1e30, -1e9, 0.0])
+def test_a_count_that_is_none_of_a_model_is_refused(count):
+    with pytest.raises(ValueError, match="expected 1e6 to 1e15, such as 20B"):
+        model_of_count(count)
+
+
+@pytest.mark.parametrize("text", ["1e400", "1e30", "100", "0B"])
+def test_a_written_count_that_is_none_of_a_model_is_refused(text):
+    with pytest.raises(ValueError, match="expected 1e6 to 1e15, such as 20B"):
+        find_model(text)
+
+
+@pytest.mark.parametrize("text", ["9e9e9", "1.2.3B", "e9", "inf", "nan", "-5B"])
+def test_what_only_looks_like_a_number_is_an_unknown_model(text):
+    with pytest.raises(ValueError, match="unknown model"):
+        find_model(text)
+
+
 def test_unknown_and_ambiguous_names_are_told_apart():
     with pytest.raises(ValueError, match=r"unknown model 'blom'.*did you mean"):
         find_model("blom")
     with pytest.raises(ValueError, match="may be Llama 2 7B, Llama 2 13B, Llama 2 70B"):
         find_model("llama-2")
-    with pytest.raises(ValueError, match="1e6 or more"):
+    with pytest.raises(ValueError, match=r"expected 1e6 to 1e15"):
         model_of_count(10)

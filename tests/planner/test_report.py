@@ -30,6 +30,22 @@ def test_the_json_has_the_same_numbers(plans):
     assert values["days"] == pytest.approx(366e9 / first["tokens_per_second"] / 86400)
 
 
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"tokens": -5.0}, "tokens must be a number of 0 or more; got -5.0"),
+        ({"tokens": float("nan")}, "tokens must be a number of 0 or more; got nan"),
+        ({"tokens": float("inf")}, "tokens of the whole run must be finite, such as 366e9; got inf"),
+        ({"top": 0}, "top must be a whole number of 1 or more; got 0"),
+        ({"plans": []}, "expected one plan or more"),
+    ],
+)
+@pytest.mark.parametrize("report", [plan_table, plan_values])
+def test_a_report_of_what_is_none_is_refused(plans, report, wrong, says):
+    with pytest.raises(ValueError, match=says):
+        report(**{"plans": plans} | wrong)
+
+
 def test_one_plan_alone_has_no_second(plans):
     assert "no other layout fits" in plan_table(plans[:1])
     assert "why_second_loses" not in plan_values(plans[:1])

@@ -39,6 +39,12 @@ def test_everything_twice_as_fast_halves_the_step(gpt3):
     assert planned_step(replace(fast, axes=run.axes)).total == pytest.approx(planned_step(run).total / 2, rel=0.01)
 
 
+@pytest.mark.parametrize("wrong", [-0.1, float("nan"), "1"])
+def test_a_stopwatch_that_runs_backwards_is_refused(wrong):
+    with pytest.raises(ValueError, match="measured times: head must be a number of 0 or more; got"):
+        MeasuredTimes(0.01, 0.02, wrong, 0.5)
+
+
 def test_replicas_and_batch_grow_together(gpt3):
     """Weak scaling: twice the ranks and twice the batch take as long, but for dp's communication."""
     one = planned_step(gpt3)

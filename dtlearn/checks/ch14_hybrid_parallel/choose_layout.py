@@ -6,13 +6,14 @@ from typing import Any
 
 import torch
 
-from dtlearn.grading import Case, Check, Edit, Given, rules
+from dtlearn.grading import Case, Check, Edit, Finding, Given, Mistake, rules
 from dtlearn.runtime.record.record import Record
 
 from ..sent import no_stores
 from . import MAY_HELP
 
-# Of each case: layers, heads and sequences; GPUs, of a node, and bytes of one; and what `on_rank` makes its costs of.
+# Of each case some clusters: one alone has too few layouts to tell mistakes apart by the best. Of each cluster layers,
+# heads and sequences; GPUs, of a node, and bytes of one; and what `on_rank` makes its costs of.
 JOB = ("layers", "heads", "batch", "num_gpus", "node", "capacity")
 COSTS = ("state", "kept", "work", "link", "launch", "reduce")
 
@@ -22,35 +23,42 @@ def costs_of(*values: int) -> dict[str, Any]:
 
 
 CASES: dict[str, dict[str, Any]] = {
-    "everything fits": costs_of(16, 8, 128, 64, 8, 10000, 30, 1, 48, 8, 160, 800),
-    "no powers of two": {"says": "a divisor need not be a power of two",
-        **costs_of(6, 6, 72, 72, 6, 10000, 80, 1, 48, 1, 5, 3200)},
-    "a slow network": {"says": "a step is m + pp - 1 turns of a stage, and then the exchange of the replicas",
-        **costs_of(16, 8, 16, 32, 8, 10000, 30, 2, 96, 0, 160, 1600)},
+    "everything fits": {"jobs": [  # the best have tp 8, pp 8, dp 8; dp 1; fewer micro-batches than stages; one of 32
+        costs_of(8, 16, 8, 16, 2, 100000, 40, 4, 24, 8, 5, 100),
+        costs_of(16, 16, 16, 64, 8, 100000, 80, 4, 240, 2, 160, 400),
+        costs_of(4, 16, 16, 4, 2, 100000, 40, 2, 96, 40, 40, 9000),
+        costs_of(8, 16, 128, 32, 8, 100000, 30, 2, 48, 40, 0, 30000),
+        costs_of(16, 8, 128, 4, 4, 100000, 40, 4, 96, 40, 2000, 30000)]},
+    "no powers of two": {"says": "a divisor need not be a power of two", "jobs": [
+        costs_of(12, 12, 36, 36, 3, 100000, 40, 1, 48, 1, 40, 800),
+        costs_of(12, 12, 72, 72, 6, 100000, 40, 1, 120, 8, 40, 800)]},
     "little memory": {"says": "a layout that needs more than capacity is not allowed",
-        **costs_of(16, 16, 64, 64, 4, 60, 80, 1, 240, 8, 160, 200)},
+        "jobs": [costs_of(16, 16, 64, 64, 4, 60, 80, 1, 240, 8, 160, 200)]},
     "a layout that fills the memory": {"says": "a layout that needs exactly the capacity is allowed",
-        **costs_of(8, 8, 16, 16, 4, 384, 80, 8, 240, 8, 40, 100)},
+        "jobs": [costs_of(8, 8, 16, 16, 4, 384, 80, 8, 240, 8, 40, 100)]},
     "heads that not every tp divides": {"says": "tp has to divide the heads",
-        **costs_of(8, 20, 32, 32, 8, 10000, 40, 1, 480, 0, 5, 100)},
+        "jobs": [costs_of(8, 20, 32, 32, 8, 10000, 40, 1, 480, 0, 5, 100)]},
     "small nodes": {"says": "a tensor-parallel group has to lie in one node",
-        **costs_of(8, 16, 32, 16, 2, 10000, 80, 1, 48, 1, 80, 200)},
+        "jobs": [costs_of(8, 16, 32, 16, 2, 10000, 80, 1, 48, 1, 80, 200)]},
     "nodes that not every tp divides": {"says": "tp has to divide node, or some groups lie in two nodes",
-        **costs_of(8, 16, 48, 24, 12, 10000, 40, 4, 240, 0, 5, 200)},
+        "jobs": [costs_of(8, 16, 48, 24, 12, 10000, 40, 4, 240, 0, 5, 200)]},
     "layers that not every pp divides": {"says": "pp has to divide the layers",
-        **costs_of(12, 16, 32, 32, 4, 10000, 80, 4, 480, 1, 160, 3200)},
+        "jobs": [costs_of(12, 16, 32, 32, 4, 10000, 80, 4, 480, 1, 160, 3200)]},
     "GPUs that not every tp x pp divides": {"says": "tp x pp x dp has to be all GPUs",
-        **costs_of(8, 8, 80, 40, 4, 40, 20, 8, 48, 1, 80, 1600)},
+        "jobs": [costs_of(8, 8, 80, 40, 4, 40, 20, 8, 48, 1, 80, 1600)]},
     "a batch that not every dp divides": {"says": "dp x microbatch has to divide the batch",
-        **costs_of(8, 8, 40, 32, 4, 10000, 60, 3, 480, 0, 10, 400)},
-    "equally fast: tp": {"says": "of equally fast layouts the one with the smallest tp is first",
-        **costs_of(8, 8, 16, 16, 4, 10000, 40, 2, 96, 0, 40, 0)},
-    "equally fast: pp": {"says": "with the same tp, the one with the smallest pp is first",
-        **costs_of(8, 8, 16, 16, 8, 10000, 30, 8, 120, 0, 80, 1600)},
+        "jobs": [costs_of(8, 8, 40, 32, 4, 10000, 60, 3, 480, 0, 10, 400)]},
+    "equally fast: tp": {"says": "of equally fast layouts the one with the smallest tp is first", "jobs": [
+        costs_of(4, 16, 12, 16, 4, 10000, 40, 1, 24, 16, 80, 416),
+        costs_of(8, 16, 12, 8, 8, 10000, 80, 4, 60, 8, 0, 200),
+        costs_of(12, 4, 12, 12, 8, 10000, 80, 4, 24, 2, 160, 432)]},
+    "equally fast: pp": {"says": "with the same tp, the one with the smallest pp is first", "jobs": [
+        costs_of(8, 8, 16, 4, 2, 10000, 20, 1, 60, 8, 10, 110),
+        costs_of(16, 4, 8, 16, 4, 10000, 80, 1, 24, 8, 160, 80)]},
     "equally fast: micro-batch": {"says": "with the same tp and pp, the one with the smallest micro-batch is first",
-        **costs_of(8, 8, 16, 8, 4, 10000, 20, 4, 240, 2, 0, 40)},
+        "jobs": [costs_of(8, 16, 8, 8, 8, 10000, 20, 1, 60, 4, 0, 20)]},
     "nothing fits": {"says": "where no layout is allowed the result is None",
-        **costs_of(16, 16, 64, 64, 4, 20, 80, 1, 240, 8, 160, 200)},
+        "jobs": [costs_of(16, 16, 64, 64, 4, 20, 80, 1, 240, 8, 160, 200)]},
 }  # fmt: skip
 ALL_TP, ALL_PP = (
     "(n for n in range(1, node + 1) if node % n == 0 and heads % n == 0)",
@@ -67,7 +75,8 @@ EDITS = (
          {STEP: "steps[layout] = m * 0 + stage_time(*layout)"}),
     Edit("the layout with the least memory is taken: whatever fits is fine, and the fastest is wanted",
          {STEP: "steps[layout] = m * 0 + memory(*layout)"}),
-    Edit("what replicas exchange is left out of the step", {REDUCE: ""}),
+    Edit("the layout with the most replicas is taken, as if they exchanged nothing: reduce_time is a part of the step",
+         {REDUCE: ""}),
     Edit("reduce_time is counted for every micro-batch: gradients are exchanged once a step",
          {STEP: "steps[layout] = (m + pp - 1) * (stage_time(*layout) + reduce_time(*layout))"}),
     Edit("only micro-batches of 1 are tried", {ALL_B: "(n for n in [1] if batch % dp == 0)"}),
@@ -91,6 +100,16 @@ EDITS = (
     Edit("the micro-batch need not divide a replica's part of the batch",
          {ALL_B: ALL_B.replace("(dp * n)", "dp")}),
     Edit("of equally fast layouts the one with the largest tp is taken", {KEY: "(steps[layout], -layout[0], layout)"}),
+    Edit("of equally fast layouts the one with the smallest pp is taken: first comes tp",
+         {KEY: "(steps[layout], layout[1], layout)"}),
+    Edit("of equally fast layouts the one with the smallest micro-batch is taken: first come tp and pp",
+         {KEY: "(steps[layout], layout[3], layout)"}),
+    Edit("of equally fast layouts the one with the smallest dp is taken", {KEY: "(steps[layout], layout[2], layout)"}),
+    Edit("of equally fast layouts the one with the largest dp is taken", {KEY: "(steps[layout], -layout[2], layout)"}),
+    Edit("of equally fast layouts the one with the least memory is taken",
+         {KEY: "(steps[layout], memory(*layout), layout)"}),
+    Edit("of equally fast layouts with one tp the smallest micro-batch is taken: first comes pp",
+         {KEY: "(steps[layout], layout[0], layout[3], layout)"}),
     Edit("of equally fast layouts the one with the largest pp is taken",
          {KEY: "(steps[layout], layout[0], -layout[1], layout)"}),
     Edit("of equally fast layouts the one with the largest micro-batch is taken",
@@ -104,25 +123,28 @@ EDITS = (
 
 
 def inputs(case: Case) -> Given:
-    return [{name: case.params[name] for name in (*JOB, *COSTS)}] * case.world_size
+    return [{"jobs": case.params["jobs"]}] * case.world_size
 
 
-def on_rank(answer: Any, **given: Any) -> Any:
-    layers, batch = int(given["layers"]), int(given["batch"])
-    names = ("state", "kept", "work", "link", "launch", "reduce")
-    state, kept, work, link, launch, reduce = (int(given.pop(name)) for name in names)
+def on_rank(answer: Any, jobs: Any) -> Any:
+    def best_of(
+        layers: int, batch: int, state: int, kept: int, work: int, link: int, launch: int, reduce: int, **job: Any
+    ) -> Any:
+        def memory(tp: int, pp: int, dp: int, microbatch: int) -> int:
+            in_flight = min(pp, batch // (dp * microbatch))
+            return layers * (state + kept * microbatch * in_flight) // (tp * pp)
 
-    def memory(tp: int, pp: int, dp: int, microbatch: int) -> int:
-        in_flight = min(pp, batch // (dp * microbatch))
-        return layers * (state + kept * microbatch * in_flight) // (tp * pp)
+        def stage_time(tp: int, pp: int, dp: int, microbatch: int) -> int:
+            return layers * (microbatch * (work // tp + link * (tp - 1)) + launch) // pp
 
-    def stage_time(tp: int, pp: int, dp: int, microbatch: int) -> int:
-        return layers * (microbatch * (work // tp + link * (tp - 1)) + launch) // pp
+        def reduce_time(tp: int, pp: int, dp: int, microbatch: int) -> int:
+            return reduce * layers * (dp - 1) // (tp * pp * dp)
 
-    def reduce_time(tp: int, pp: int, dp: int, microbatch: int) -> int:
-        return reduce * layers * (dp - 1) // (tp * pp * dp)
+        costs = {"memory": memory, "stage_time": stage_time, "reduce_time": reduce_time}
+        return answer(layers=layers, batch=batch, **job, **costs)
 
-    return answer(**given, memory=memory, stage_time=stage_time, reduce_time=reduce_time)
+    names = ("layers", "heads", "batch", "num_gpus", "node", "capacity")
+    return {", ".join(f"{name} {job[name]}" for name in names): best_of(**job) for job in jobs}
 
 
 def expected(case: Case, given: Given) -> list[Any]:
@@ -152,7 +174,24 @@ def first_of_all(
 
 def why(case: Case, given: Given, record: Record) -> str:
     """Of a run that raised: with what."""
-    return f"{MAY_HELP}it was called with {', '.join(f'{name} = {given[0][name]}' for name in JOB)}"
+    jobs = [", ".join(f"{name} = {job[name]}" for name in JOB) for job in given[0]["jobs"]]
+    return f"{MAY_HELP}it was called with {', then with '.join(jobs)}"
+
+
+def mistakes(case: Case, given: Given) -> list[Mistake]:
+    """What the grader, to which a tuple is a list, would describe wrongly."""
+    right = expected(case, given)
+    empty = [{job: layout or [] for job, layout in one.items()} for one in right]
+    return [Mistake("DTL-MISTAKE", "it is an empty tuple, or list", empty)] if empty != right else []
+
+
+def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding | None:
+    """4.0 ranks are no number of ranks."""
+    for job, layout in got[0].items():
+        if any(isinstance(size, float) for size in layout or ()):
+            text = f"{job}: the layout is right, but has floats. Sizes are whole numbers: divide with //"
+            return Finding("DTL-VALUE-TYPE", text)
+    return None
 
 
 CHECK = Check(
@@ -161,7 +200,9 @@ CHECK = Check(
     expected,
     cases=CASES,
     edits=EDITS,
-    example=[costs_of(2, 2, 2, 2, 2, 12, 6, 2, 30, 5, 10, 0)],
+    example=[{"jobs": [costs_of(2, 2, 2, 2, 2, 12, 6, 2, 30, 5, 10, 0)]}],
+    mistakes=mistakes,
+    verify=verify,
     why=why,
     rules=[rules.most_messages("0")],
     reads=[no_stores],

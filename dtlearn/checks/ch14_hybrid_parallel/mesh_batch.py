@@ -16,6 +16,11 @@ SEES = "a rank's rows depend on its place along dp only"
 # Of each case: the mesh, innermost axis first, and how many targets of each row count.
 CASES: dict[str, dict[str, Any]] = {
     "replicas alone": {"mesh": {"dp": 4}, "counts": [3] * 8},
+    "targets of -100": {
+        "says": "a target of -100 adds nothing to the losses, nor to the number by which they are divided",
+        "mesh": {"dp": 4},
+        "counts": [2] * 8,
+    },
     "uneven numbers of tokens": {
         "says": "replicas have different numbers of targets that count: divide by the number of all replicas together",
         "mesh": {"dp": 4},

@@ -50,7 +50,7 @@ CASES: dict[str, dict[str, Any]] = {
     },
     "an axis of one rank": {
         "says": "an axis of one rank has the place 0 for all ranks, and each of them is its own neighbour",
-        "mesh": {"tp": 1, "pp": 3, "dp": 1},
+        "mesh": {"tp": 2, "cp": 1, "pp": 3, "dp": 1},  # between longer ones, and outermost
         "steps": [1],
     },
 }

@@ -46,14 +46,20 @@ CASES: dict[str, dict[str, Any]] = {
     "three axes": {
         "says": "with three axes there are several groups along each one, for each place on the two others",
         "mesh": {"tp": 2, "pp": 2, "dp": 2},
-        "wanted": [["tp"], ["pp"], ["dp"]],
+        "wanted": [["pp"], ["dp"]],
         "sizes": (8,),
     },
     "two of three axes": {
         "says": "a group along two axes has all ranks that have the same place on the others, also if these axes "
         "are not next to each other",
         "mesh": {"tp": 2, "pp": 2, "dp": 2},
-        "wanted": [["tp", "pp"], ["dp", "tp"], ["pp", "dp"]],
+        "wanted": [["dp", "tp"], ["pp", "dp"]],
+        "sizes": (8,),
+    },
+    "four axes": {
+        "says": "a mesh may have any number of axes, and one of 1 rank may lie between longer ones",
+        "mesh": {"tp": 2, "ep": 1, "pp": 2, "dp": 2},
+        "wanted": [["pp"]],
         "sizes": (8,),
     },
 }
@@ -94,7 +100,7 @@ EDITS = (
          "group for each set of ranks",
          {MADE: "for member, ranks in ((rank, ranks) for ranks in lots.values() for rank in ranks):",
           OWN: "if dist.get_rank() == member:"}),
-    Edit("all axes are taken to be as long as the first one: sizes has a size for each",
+    Edit("all axes are taken to be equally long: sizes has a size for each",
          {PLACE: "rank // stride % next(iter(sizes.values()))"}),  # last: with one rank it looks like another one
 )  # fmt: skip
 
@@ -104,10 +110,28 @@ def inputs(case: Case) -> Given:
 
 
 def on_rank(answer: Any, sizes: Any, wanted: Any) -> Any:
+    import zlib
+
     import torch.distributed as dist
 
-    groups = answer(sizes, [tuple(axes) for axes in wanted])
-    is_list, rank, own = isinstance(groups, list | tuple), dist.get_rank(), []
+    rank = dist.get_rank()
+    own: list[list[Any]] = []
+
+    class Axis(str):
+        """A name that lies elsewhere in a set on each rank, as all names do in processes that torchrun starts."""
+
+        __slots__ = ()
+
+        def __hash__(self) -> int:
+            return zlib.crc32(f"{rank} {self}".encode())
+
+    named, entries = {Axis(axis): size for axis, size in sizes.items()}, [tuple(map(Axis, axes)) for axes in wanted]
+    groups = answer(named, entries)
+    if list(named.items()) != list(sizes.items()):  # the grader sees what was changed
+        sizes.clear()
+        sizes.update({str(axis): size for axis, size in named.items()})
+    wanted[:] = [[str(axis) for axis in axes] for axes in entries]
+    is_list = isinstance(groups, list | tuple)
     for group in groups if is_list else []:
         is_group = isinstance(group, dist.ProcessGroup)
         other = "None, which is all ranks" if group is None else "no group of this rank"
@@ -120,15 +144,14 @@ def on_rank(answer: Any, sizes: Any, wanted: Any) -> Any:
         one = everyone[member][n]
         return not isinstance(one[0], str) and all(everyone[m][n : n + 1] == [one] for m in (*one[0], member))
 
-    all_fit = all(fits(member, n) for member, groups in enumerate(everyone) for n in range(len(groups)))
     results = []
     for n, (members, _) in enumerate(own):
         name, total = " and ".join(wanted[n] if n < len(wanted) else []), torch.tensor(10**rank)
+        all_fit = all(n < len(theirs) and fits(member, n) for member, theirs in enumerate(everyone))
         if all_fit:
             dist.all_reduce(total, group=groups[n])
-        total = total.item() if all_fit else None  # type: ignore[assignment]
         facts = {f"ranks along {name}": members, "one group for all of them": fits(rank, n)}
-        results.append({**facts, f"sum of 10**rank along {name}": total})
+        results.append({**facts, f"sum of 10**rank along {name}": total.item() if all_fit else None})
     if not is_list:
         return None if groups is None else {} if isinstance(groups, dict) else str(groups)
     return results
@@ -159,6 +182,8 @@ def why(case: Case, given: Given, record: Record) -> str:
     together = list(zip(*made.values(), strict=False))
     if all(one == calls[0] for calls in together for one in calls):
         return ""
+    if all(sorted(groups) == sorted(made[0]) for groups in made.values()):
+        return "all ranks make these groups, but not in one order; the order of a set is another one in each process"
     if all(rank in groups[0] for rank, groups in made.items()):
         return "each rank begins with its own group, or makes no other; every rank makes all groups, in one order"
     return "every rank makes all groups, also those after its own, and all in one order"

@@ -15,8 +15,8 @@ from . import MAY_HELP
 
 ONCE = "what all tp ranks have whole counts once, on the first rank of each tp group"
 # Of each case: the mesh, innermost axis first; `limit`, max_norm as a multiple of the norm; `alike`, whether there are
-# norms; `tied`, whether the last stage has a copy of the first one's embedding; `none`, gradients that are missing, by
-# stage; `empty`, whether the last stage has no parameters at all.
+# norms; `tied`, whether the last stage has a copy of the first one's embedding; `own`, whether each one has another;
+# `none`, gradients that the last stage lacks; `zeros`, whether all are 0; `empty`, whether it has no parameters at all.
 _CASES: dict[str, dict[str, Any]] = {
     "divided along tp": {"mesh": {"tp": 4}},
     "a short gradient": {
@@ -60,6 +60,11 @@ _CASES: dict[str, dict[str, Any]] = {
         "alike": True,
         "tied": True,
     },
+    "an embedding of its own": {
+        "says": "what another stage counts is what `elsewhere` names: a head of its own may be called embedding, too",
+        "mesh": {"tp": 2, "pp": 2},
+        "own": True,
+    },
     "gradients that are None": {
         "says": "a gradient that is None stays None, and adds nothing",
         "mesh": {"tp": 2, "pp": 2},
@@ -70,6 +75,11 @@ _CASES: dict[str, dict[str, Any]] = {
         "says": "a rank without parameters takes part in the sums all the same",
         "mesh": {"tp": 2, "pp": 2},
         "empty": True,
+    },
+    "gradients of 0": {
+        "says": "a norm of 0 divides nothing: 1e-6 is added to it, and the gradients stay 0",
+        "mesh": {"tp": 2, "pp": 2},
+        "zeros": True,
     },
     "all three axes": {
         "says": "with ZeRO and several stages, squares are added up along all three axes",
@@ -109,6 +119,8 @@ EDITS = (
     Edit("with ZeRO the pieces of norms count on all tp ranks: along tp they are the same",
          {NOT_HERE: '(alike if dist.get_rank(groups["tp"]) > 0 and not zero else set())'}),
     Edit("a tied embedding counts in both of its stages: it is one parameter", {"elsewhere | ": ""}),
+    Edit("an embedding of a later stage is not counted, also where `elsewhere` does not name it",
+         {"elsewhere | ": '(elsewhere | ({"embedding"} if dist.get_rank(groups["pp"]) else set())) | '}),
     Edit("what another stage counts is not clipped here, and the two copies are no longer the same",
          {FOR: "for parameter in (p for n, p in parameters.items() if n not in elsewhere):"}),
     Edit("what this rank does not count is not clipped here",
@@ -127,11 +139,11 @@ def whole_model(case: Case) -> list[dict[str, torch.Tensor | None]]:
     stages: list[dict[str, Any]] = []
     for number in range(p["mesh"].get("pp", 1)):
         stage: dict[str, Any] = {f"weight {n}": torch.randn(8, 2, generator=g) for n in range(2)}
-        if "tied" in p and number == 0:
+        if "own" in p or ("tied" in p and number == 0):
             stage = {"embedding": torch.randn(8, 3, generator=g), **stage}
         if "alike" in p:
             stage |= {"norm": torch.randn(3, generator=g), "bias": torch.randn(2, generator=g)}
-        stages.append(stage)
+        stages.append({name: gradient * ("zeros" not in p) for name, gradient in stage.items()})
     stages[-1] |= dict.fromkeys(p.get("none", []))
     return [*stages[:-1], {}] if "empty" in p else stages
 
@@ -165,7 +177,7 @@ def inputs(case: Case) -> Given:
                 "alike": ["norm", "bias"] if "alike" in p else [],
                 "elsewhere": ["embedding"] if "tied" in p and at["pp"] > 0 else [],
                 "zero": "zero" in p,
-                "max_norm": p.get("limit", 0.5) * norm,
+                "max_norm": p.get("limit", 0.5) * norm or 1.0,
             }
         )
     return given
@@ -187,12 +199,14 @@ def on_rank(answer: Any, gradients: Any, groups: Any, alike: Any, elsewhere: Any
     own = dict(zip(gradients, parameters(list(gradients.values())), strict=True))
     axes = {axis: own_group(ranks) for axis, ranks in groups.items()}
     names = {"alike": set(alike), "elsewhere": set(elsewhere)}
-    norm = answer(dict(own), axes, **names, zero=zero, max_norm=max_norm)
+    dicts = (dict(own), dict(axes))
+    norm = answer(*dicts, **names, zero=zero, max_norm=max_norm)
     kept = all(bool((p == 1).all()) for p in own.values()) and names == {"alike": {*alike}, "elsewhere": {*elsewhere}}
+    kept = kept and [[*map(id, made.values())] for made in dicts] == [[*map(id, made.values())] for made in (own, axes)]
     return {
         "norm": norm,
         "gradients": {name: parameter.grad for name, parameter in own.items()},
-        "parameters and names left alone": kept,
+        "what was given stays, but for .grad": kept,
     }
 
 
@@ -203,7 +217,7 @@ def expected(case: Case, given: Given) -> list[dict[str, Any]]:
     results: list[dict[str, Any]] = []
     for own in given:
         gradients = {name: None if g is None else g * factor for name, g in own["gradients"].items()}
-        results.append({"norm": norm, "gradients": gradients, "parameters and names left alone": True})
+        results.append({"norm": norm, "gradients": gradients, "what was given stays, but for .grad": True})
     return results
 
 

@@ -7,12 +7,14 @@ from typing import Any
 
 import torch
 
-from dtlearn.grading import Case, Check, Edit, Given, rules
+from dtlearn.grading import Case, Check, Edit, Finding, Given, rules
 from dtlearn.runtime.record.record import Record
 
 from ..sent import no_stores
 from . import MAY_HELP
 
+TOGETHER = "the parts of the formula hold together, with tp, pp, dp and sequence_parallel"
+_ALL = {"tp": 2, "pp": 4, "dp": 7, "sequence_parallel": True, "uneven": True}
 # Of each case: what differs from one rank that has one micro-batch, `m` of them in a step, and holds everything.
 CASES: dict[str, dict[str, Any]] = {
     "one rank": {},
@@ -39,7 +41,7 @@ CASES: dict[str, dict[str, Any]] = {
     "selective, in a pipeline": {"says": "one block of one micro-batch at a time is computed again",
                                  "pp": 2, "m": 4, "recompute": "selective"},
     "full": {"says": "2 s b h are held of each block, and the rest is there for one block at a time",
-             "pp": 2, "m": 4, "tp": 2, "recompute": "full"},
+             "pp": 2, "m": 4, "tp": 2, "blocks": 30, "recompute": "full"},
     "full, with sequence_parallel": {"says": "a block's input is around: sequence_parallel divides it",
                                      "tp": 2, "recompute": "full", "sequence_parallel": True},
     "zero 1": {"says": "ZeRO 1 divides the optimizer's numbers over dp", "dp": 2, "zero": 1},
@@ -47,9 +49,12 @@ CASES: dict[str, dict[str, Any]] = {
                        "dp": 7, "zero": 1, "uneven": True},
     "zero 2": {"says": "ZeRO 2 divides gradients and the optimizer's numbers", "dp": 2, "zero": 2},
     "zero 3": {"says": "ZeRO 3 divides parameters, gradients and the optimizer's numbers", "dp": 2, "zero": 3},
-    "all of it": {"says": "the parts of the formula work together: each axis divides what is its own",
-                  "tp": 2, "pp": 4, "dp": 7, "m": 8, "microbatch": 2, "zero": 3, "recompute": "selective",
-                  "sequence_parallel": True, "uneven": True},
+    "all of it, with full": {"says": f"{TOGETHER}: full recomputation, few micro-batches of three, ZeRO 1",
+                             **_ALL, "m": 3, "microbatch": 3, "zero": 1, "recompute": "full"},
+    "all of it, with selective": {"says": f"{TOGETHER}: selective recomputation, micro-batches of two, ZeRO 2",
+                                  **_ALL, "m": 8, "microbatch": 2, "zero": 2, "recompute": "selective"},
+    "all of it, with zero 3": {"says": f"{TOGETHER}: all is held, in a pipeline, and ZeRO 3 divides over dp",
+                               **_ALL, "m": 5, "microbatch": 2, "zero": 3},
 }  # fmt: skip
 BLOCK, EMBEDDING = "(12 * hidden**2 + 7 * hidden) // tp + 6 * hidden", " + vocabulary * hidden // tp"
 FINAL, SHARE = " + (2 * hidden if pp == 1 else 0)", "share = -(-numbers // dp)"
@@ -114,6 +119,12 @@ EDITS = (
          {ADAM: ADAM.replace(">= 1", "in (1, 2)"), GRADIENTS: GRADIENTS.replace(">=", "==")}),
     Edit("ZeRO 2 leaves gradients whole", {GRADIENTS: GRADIENTS.replace(">= 2", ">= 3")}),
     Edit("ZeRO 3 leaves parameters whole", {WEIGHTS: "2 * numbers"}),
+    Edit("a share of the gradients is rounded down, and a number is lost",
+         {GRADIENTS: GRADIENTS.replace("share", "numbers // dp")}),
+    Edit("a share of the parameters is rounded down, and a number is lost",
+         {WEIGHTS: WEIGHTS.replace("share", "numbers // dp")}),
+    Edit("with full recomputation a block's input is counted for one sequence: a micro-batch has several",
+         {TWICE: "2 * length * hidden"}),
 )  # fmt: skip
 ONE = {"tp": 1, "pp": 1, "dp": 1, "microbatch": 1, "zero": 0, "recompute": "none", "sequence_parallel": False}
 
@@ -122,11 +133,12 @@ def inputs(case: Case) -> Given:
     g, p = case.generator(), case.params
     layout = {name: p.get(name, value) for name, value in ONE.items()}
     some = [int(torch.randint(2, 6, (), generator=g)) for _ in range(5)]
-    heads = 2 * layout["tp"] * some[0]
-    job = {"layers": layout["pp"] * some[1], "hidden": 8 * heads, "heads": heads, "vocabulary": 40 * heads}
-    job |= {"length": 8 * some[3], "batch": layout["dp"] * layout["microbatch"] * p.get("m", 1), **layout}
+    heads, size = 2 * layout["tp"] * some[0], 2 * some[2] + 2 * (some[2] > 3)  # 4, 6, 10 or 12 of a head
+    job = {"layers": layout["pp"] * p.get("blocks", some[1]), "hidden": size * heads, "heads": heads}
+    job |= {"vocabulary": layout["tp"] * (10 * some[4] + 7), "length": 8 * some[3]}
+    job |= {"batch": layout["dp"] * layout["microbatch"] * p.get("m", 1), **layout}
     while "uneven" in p and numbers_of(job) % layout["dp"] == 0:
-        job["vocabulary"] += heads
+        job["vocabulary"] += layout["tp"]
     return [job] * case.world_size
 
 
@@ -179,6 +191,14 @@ def expected(case: Case, given: Given) -> list[dict[str, int]]:
     return [{**made, "activations": most_at_once(job)}] * case.world_size
 
 
+def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding | None:
+    """Bytes are counted, and 1.5 of them are none."""
+    if floats := [name for name, size in got[0].items() if isinstance(size, float)]:
+        text = f"the sizes are right, but floats ({', '.join(floats)}): bytes are whole numbers, so divide with //"
+        return Finding("DTL-VALUE-TYPE", text)
+    return None
+
+
 def why(case: Case, given: Given, record: Record) -> str:
     """Of a run that raised: with what."""
     return f"{MAY_HELP}it was called with {', '.join(f'{name} = {value}' for name, value in given[0].items())}"
@@ -192,7 +212,10 @@ CHECK = Check(
     cases=CASES,
     edits=EDITS,
     example=[{**EXAMPLE, **ONE, "pp": 2, "dp": 2, "zero": 1}],
+    verify=verify,
     why=why,
     rules=[rules.most_messages("0")],
     reads=[no_stores],
+    rtol=0.0,  # a float that is close is no number of bytes
+    atol=0.0,
 )

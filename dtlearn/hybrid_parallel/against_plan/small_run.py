@@ -19,7 +19,7 @@ from dtlearn.planner import Axes, Cluster, Software, TrainingRun
 from dtlearn.planner.hardware import Accelerator
 
 from ..fit import check_layout, even_boundaries
-from ..layout import MeshLayout
+from ..layout import MeshLayout, is_whole
 from ..recipe import HybridGPT
 
 # The rates do not matter: computation is measured. Links are those of `cluster_of`.
@@ -38,8 +38,8 @@ class SmallRun:
         zero, schedule, num_microbatches, chunks, sequence_parallel: as for `HybridGPT`.
 
     Raises:
-        ValueError: what does not go together, dropout, or a schedule that splits its backward passes: what waits for
-            the second half of them is no matter of layers and micro-batches alone.
+        ValueError: what does not go together; cp or ep, whose bytes no rule here has; dropout; or a schedule that
+            splits its backward passes: what waits for their second half is no matter of layers and micro-batches alone.
     """
 
     config: GPTConfig
@@ -52,6 +52,13 @@ class SmallRun:
     sequence_parallel: bool = True
 
     def __post_init__(self) -> None:
+        if self.layout.cp > 1 or self.layout.ep > 1:
+            raise ValueError(
+                f"cp={self.layout.cp}, ep={self.layout.ep}: only tp, pp and dp are planned to the byte; take cp=1 and "
+                "ep=1 (`step_bytes` counts what all axes send)"
+            )
+        if not is_whole(self.zero) or self.zero not in range(4):
+            raise ValueError(f"zero is 0, 1, 2 or 3; got {self.zero!r}")
         check_layout(
             self.layout,
             num_heads=self.config.num_heads,

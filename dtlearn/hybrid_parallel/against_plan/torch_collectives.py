@@ -27,7 +27,7 @@ from dtlearn.planner.network import GroupOperation, dp_calls, tp_calls
 from dtlearn.runtime.run import run_ranks
 from dtlearn.runtime.words import columns
 
-from ..layout import MeshLayout
+from ..layout import MeshLayout, is_whole
 from ..traffic import stage_shapes
 from .small_run import CPU
 
@@ -72,14 +72,7 @@ def torch_collectives(
     Raises:
         ValueError: another stage, or ranks that do not divide the model.
     """
-    if zero not in (2, 3):
-        raise ValueError(f"fully_shard is ZeRO 3, or 2 if it keeps what it gathered; got zero={zero}")
-    sizes = (config.vocab_size, config.context_length)
-    if config.num_heads % tp or config.hidden_size % (tp * dp) or any(size % dp for size in sizes):
-        raise ValueError(
-            f"tp={tp} has to divide {config.num_heads} heads, tp * dp = {tp * dp} a hidden size of "
-            f"{config.hidden_size}, and dp={dp} vocabulary and context, {sizes}: fully_shard would pad parameters"
-        )
+    _check_divides(config, tp, dp, rows, zero)
     options: dict[str, Any] = {"init_group": False, "device": "cpu", "timeout": 300.0}
     found: Collectives = run_ranks(_in_one_process, 1, config, tp, dp, rows, zero, **options)[0]
     return found
@@ -93,10 +86,17 @@ def planned_collectives(
     A unit of `fully_shard` is a block, or the rest of the model.
 
     **Communication** and **Memory**: none.
+
+    Args:
+        config, tp, dp, rows, zero: as for `torch_collectives`.
+
+    Raises:
+        ValueError: as there.
     """
+    _check_divides(config, tp, dp, rows, zero)
     length, layout = config.context_length, MeshLayout(tp=tp, dp=dp)
     run = TrainingRun(
-        sizes_of(config), Cluster(CPU, layout.world_size), Axes(tp, 1, dp), rows * dp, rows, length,
+        sizes_of(config), Cluster(CPU, layout.world_size, layout.world_size), Axes(tp, 1, dp), rows * dp, rows, length,
         recompute="none", zero_stage=zero, precision="fp32 Adam", sequence_parallel=False, element_bytes=4,
     )  # fmt: skip
     call = tp_calls(run)
@@ -165,6 +165,20 @@ def divide_by_torch(model: GPT, mesh: DeviceMesh, *, zero: int = 3) -> GPT:
     for module in (*model.blocks, model) if zero else ():
         fully_shard(module, mesh=mesh["dp"], reshard_after_forward=zero == 3)
     return model
+
+
+def _check_divides(config: GPTConfig, tp: int, dp: int, rows: int, zero: int) -> None:
+    MeshLayout(tp=tp, dp=dp)  # refuses what are no numbers of ranks
+    if not is_whole(rows) or rows < 1:
+        raise ValueError(f"rows is a whole number of 1 or more; got {rows!r}")
+    if zero not in (2, 3):
+        raise ValueError(f"fully_shard is ZeRO 3, or 2 if it keeps what it gathered; got zero={zero}")
+    sizes = (config.vocab_size, config.context_length)
+    if config.num_heads % tp or config.hidden_size % (tp * dp) or any(size % dp for size in sizes):
+        raise ValueError(
+            f"tp={tp} has to divide {config.num_heads} heads, tp * dp = {tp * dp} a hidden size of "
+            f"{config.hidden_size}, and dp={dp} vocabulary and context, {sizes}: fully_shard would pad parameters"
+        )
 
 
 def _in_one_process(config: GPTConfig, tp: int, dp: int, rows: int, zero: int) -> Collectives:

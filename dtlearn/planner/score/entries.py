@@ -59,8 +59,12 @@ def read_entries(path: Path | str = BUILT_IN) -> list[PublishedNumber]:
     """
     try:
         content = json.loads(Path(path).read_text("utf-8"))
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+    except (OSError, ValueError) as error:  # no text, no JSON, or a number of thousands of digits
         raise ValueError(f"cannot read {path}: {error}; expected a JSON file with a list of `entries`") from error
+    except RecursionError:
+        raise ValueError(
+            f"cannot read {path}: its lists are nested too deeply; expected a JSON file with a list of `entries`"
+        ) from None
     rows = content.get("entries") if isinstance(content, dict) else content
     if not isinstance(rows, list):
         raise ValueError(f"{path} has no list of `entries`; take the form of {BUILT_IN.name}")
@@ -70,14 +74,21 @@ def read_entries(path: Path | str = BUILT_IN) -> list[PublishedNumber]:
 def _entry(row: Any, number: int) -> PublishedNumber:
     if not isinstance(row, dict):
         return PublishedNumber(f"entry {number}", "", kind="not an object")
-    inputs, tolerance = row.get("inputs"), row.get("tolerance")
+    inputs, tolerance, expected = row.get("inputs"), row.get("tolerance"), row.get("expected")
     return PublishedNumber(
         id=str(row.get("id", f"entry {number}")),
         target=str(row.get("planner_target", "")),
         group=str(row.get("group", "")),
         kind=str(row.get("kind", "")),
         unit=str(row.get("unit", "")),
-        expected=row.get("expected"),
+        expected=_readable(expected),
         inputs=inputs if isinstance(inputs, dict) else {},
-        tolerance=tolerance if isinstance(tolerance, dict) else {},
+        tolerance={name: _readable(value) for name, value in tolerance.items()} if isinstance(tolerance, dict) else {},
     )
+
+
+def _readable(value: Any) -> Any:
+    """NaN, infinity and whole numbers that no float holds stay as their text: nothing is compared with them."""
+    if isinstance(value, int):
+        return str(value) if value.bit_length() > 1000 else value
+    return value if not isinstance(value, float) or math.isfinite(value) else str(value)

@@ -9,6 +9,7 @@ from typing import Any
 
 from dtlearn.memory.arithmetic.published import ModelSizes
 
+from ..checking import check_whole, divisors
 from ..hardware import Accelerator, Cluster, find_accelerator
 from ..memory import planned_memory
 from ..models import MORE_MODELS, find_model, model_of_count
@@ -120,6 +121,7 @@ class Reader:
         hidden, layers, params = self.number("hidden"), self.number("layers"), self.number("params")
         name = self.entry.inputs.get("model")
         if hidden and (layers or params):
+            check_whole("the inputs", hidden=int(hidden))
             layers = layers or max(1.0, round((params or 0) / (12 * hidden * hidden)))
             heads = self.number("heads") or self.assume("heads", usual_heads(int(hidden)))
             known = self._known(name, params, hidden, layers)
@@ -155,8 +157,7 @@ class Reader:
 
 def usual_heads(hidden: int) -> int:
     """The number of heads with nearly 128 features each."""
-    divisors = [heads for heads in range(1, hidden + 1) if hidden % heads == 0 and heads <= hidden / 32]
-    return min(divisors or [1], key=lambda heads: abs(hidden / heads - 128))
+    return min(divisors(hidden, hidden // 32) or [1], key=lambda heads: abs(hidden / heads - 128))
 
 
 def read_run(entry: PublishedNumber) -> tuple[TrainingRun, list[str]]:
@@ -295,8 +296,7 @@ def _chunks_to_try(reader: Reader, run: TrainingRun) -> list[int]:
         return [run.axes.virtual_stages]
     if not run.fused_attention:
         return [run.axes.virtual_stages]
-    most = -(-run.model.layers // run.axes.pp)
-    return [n for n in range(1, most + 1) if most % n == 0]
+    return divisors(-(-run.model.layers // run.axes.pp))
 
 
 def _by_peak(flops: float) -> str:

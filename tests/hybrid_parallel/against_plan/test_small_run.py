@@ -34,6 +34,11 @@ def test_all_rows_are_there_and_the_same_every_time():
         ({"layout": MeshLayout(dp=3)}, "a global batch of 8 rows"),
         ({"schedule": "zbv", "layout": MeshLayout(pp=2), "num_microbatches": 4}, "zbv splits its backward passes"),
         ({"config": GPTConfig(dropout=0.1)}, "take dropout=0.0"),
+        ({"layout": MeshLayout(cp=2)}, "cp=2, ep=1: only tp, pp and dp are planned to the byte; take cp=1 and ep=1"),
+        ({"layout": MeshLayout(ep=2)}, "cp=1, ep=2: only tp, pp and dp"),
+        ({"zero": 4}, "zero is 0, 1, 2 or 3; got 4"),
+        ({"zero": True}, "got True"),
+        ({"global_batch": 0}, "global_batch is a whole number of 1 or more; got 0"),
     ],
 )
 def test_what_cannot_be_planned_to_the_byte_is_refused(options, words):

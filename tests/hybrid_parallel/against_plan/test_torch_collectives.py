@@ -40,9 +40,18 @@ def test_the_table_shows_a_difference():
     assert lines[1].endswith("not equal") and not lines[2].endswith("not equal")
 
 
-def test_what_torch_cannot_do_is_refused():
-    with pytest.raises(ValueError, match="got zero=1"):
-        torch_collectives(SMALL, tp=2, dp=2, zero=1)
-    with pytest.raises(ValueError, match="has to divide 4 heads"):
-        torch_collectives(SMALL, tp=8, dp=2)
+@pytest.mark.parametrize("count", [torch_collectives, planned_collectives])
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"zero": 1}, "got zero=1"),
+        ({"zero": 8}, "got zero=8"),
+        ({"tp": 8}, "has to divide 4 heads"),
+        ({"dp": 0}, "dp must have 1 rank or more"),
+        ({"rows": 0}, "rows is a whole number of 1 or more; got 0"),
+    ],
+)
+def test_what_torch_cannot_do_is_refused_and_not_planned(count, wrong, says):
+    with pytest.raises(ValueError, match=says):
+        count(SMALL, **{"tp": 2, "dp": 2} | wrong)
     assert not torch.distributed.is_initialized()

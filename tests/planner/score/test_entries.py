@@ -47,7 +47,24 @@ def test_broken_rows_are_rows_all_the_same(tmp_path):
     assert third.inputs == third.tolerance == {}
 
 
-@pytest.mark.parametrize(("text", "says"), [("{", "cannot read"), ("{}", "no list of `entries`"), ("3", "no list")])
+def test_numbers_that_nothing_can_be_compared_with_are_text(tmp_path):
+    file = tmp_path / "runs.json"
+    file.write_text('[{"expected": 1%s}, {"expected": NaN, "tolerance": {"rel": Infinity}}]' % ("0" * 400))
+    large, none = read_entries(file)
+    assert large.expected == str(10**400) and (none.expected, none.tolerance) == ("nan", {"rel": "inf"})
+    assert not large.accepts(1.0) and not none.accepts(1.0)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("{", "cannot read"),
+        ("{}", "no list of `entries`"),
+        ("3", "no list"),
+        ("[" * 100_000, "nested too deeply"),
+        ("[" + "1" * 5000 + "]", "cannot read"),
+    ],
+)
 def test_a_file_that_is_none_is_said(tmp_path, text, says):
     file = tmp_path / "runs.json"
     file.write_text(text)

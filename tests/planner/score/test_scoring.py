@@ -1,5 +1,6 @@
 """The score of the file's own entries, and files that the planner has not seen."""
 
+import json
 import random
 from dataclasses import replace
 
@@ -96,3 +97,12 @@ def test_targets_have_other_names_too():
     assert seconds == predict(PublishedNumber("x", "throughput.iteration_time", inputs=inputs)).predicted
     per_second = predict(PublishedNumber("x", "throughput.samples_per_s", inputs=inputs)).predicted
     assert per_second == pytest.approx(64 / seconds)
+
+
+def test_sizes_that_no_model_has_are_answered_at_once_and_written_as_json():
+    sizes = {"hidden": 10**30, "layers": 96, "gpus": 64, "device": "A100"}
+    deep = {"hidden": 12288, "layers": 10**30, "gpus": 64, "device": "A100", "pp": 8}
+    rows = score([PublishedNumber("x", "throughput.iteration_time", inputs=inputs) for inputs in (sizes, deep)])
+    assert [row.predicted for row in rows] == [None, None]
+    assert all("must be 1,000,000,000,000 at most; got a number of about 3" in row.reason for row in rows)
+    json.dumps(score_values(rows), allow_nan=False)

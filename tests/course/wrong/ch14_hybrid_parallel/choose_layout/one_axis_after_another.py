@@ -1,5 +1,5 @@
 # expect: DTL-VALUE-NONE
-# says: the result is None
+# says: capacity 60'] is None
 
 
 def choose_layout(layers, heads, batch, num_gpus, node, capacity, memory, stage_time, reduce_time):

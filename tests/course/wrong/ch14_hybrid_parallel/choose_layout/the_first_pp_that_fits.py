@@ -1,5 +1,5 @@
 # expect: DTL-VALUE
-# says: the result[0] should be 1
+# says: [0] should be 1; it is 2
 
 
 def choose_layout(layers, heads, batch, num_gpus, node, capacity, memory, stage_time, reduce_time):
