@@ -6,13 +6,15 @@ from __future__ import annotations
 import gc
 import re
 import types
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
-_groups: dict[tuple[Any, ...], Any] = {}
+_groups: dict[tuple[int, ...], Any] = {}
+_made_in: list[weakref.ref[Any]] = []  # the default group that they are parts of
 
 
 def own_group(groups: Sequence[Sequence[int]]) -> dist.ProcessGroup | None:
@@ -20,12 +22,14 @@ def own_group(groups: Sequence[Sequence[int]]) -> dist.ProcessGroup | None:
 
     All ranks call it, in the same order. A group is made once for as long as the default group lives.
     """
+    if not _made_in or _made_in[0]() is not dist.group.WORLD:
+        _groups.clear()  # weak: a default group that is held would not end
+        _made_in[:] = [weakref.ref(dist.group.WORLD)]
     own = None
     for ranks in groups:
-        key = (id(dist.group.WORLD), *ranks)
-        if key not in _groups:
-            _groups[key] = dist.new_group(list(ranks))
-        own = _groups[key] if dist.get_rank() in ranks else own
+        if tuple(ranks) not in _groups:
+            _groups[tuple(ranks)] = dist.new_group(list(ranks))
+        own = _groups[tuple(ranks)] if dist.get_rank() in ranks else own
     return own
 
 
