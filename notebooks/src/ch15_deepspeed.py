@@ -3,7 +3,7 @@
 #
 # **The question.** How do the libraries do it?
 #
-# Builds on: chapters 3, 9 and 12; sections of Further on 7, 8, 10 and 14. Ranks: 2, in one cell 4. Time: 80 minutes for
+# Builds on: chapters 3, 9 and 12; sections of Further on 7, 8, 10 and 14. Ranks: 2, in one cell 4. Time: 75 minutes for
 # the core path; the sections of "Further" in any order.
 #
 # | core path | what | minutes |
@@ -11,12 +11,12 @@
 # | 1. What does a library take over? | one loop, four engines, on a page | 8 |
 # | 2. Do they train alike? | losses to the last digit, and one default | 4 |
 # | 3. What is in a `ds_config`? | each key, and the chapter where you built it | 5, and exercises 1 and 2: 37 |
-# | 4. What do they send? | volumes from the record, beside the papers | 9 |
+# | 4. What do they send? | volumes from the record, beside the papers | 11 |
 # | 5. How does it break? | faults that nobody reports | 4 |
 # | 6. When to use which? | one table | 5 |
 #
-# After it you can read a configuration of DeepSpeed as the sum of chapters 3 to 10, and you know three places where it does
-# not do what its name says.
+# After it you can read a configuration of DeepSpeed as the sum of chapters 3 to 10, and you know where a library does not do
+# what one expects: a default that clips, an all-reduce in ZeRO 2, parameters that ZeRO 3 leaves whole.
 #
 # DeepSpeed is not among the packages of this course, for it compiles code when it is first used. Its runs were recorded,
 # and are shown here. **To run them yourself:** `make libraries` in the course's folder (some minutes). It makes an
@@ -54,7 +54,7 @@ dtlearn.show_source(page_engines)
 # | | wraps the model | backward | reduces | clips | updates |
 # |---|---|---|---|---|---|
 # | torch's DDP, FSDP2 | they | you | they, inside `backward()` | you | you |
-# | Accelerate | it | it, for what is beneath | what is beneath | it | you |
+# | Accelerate | it | it, for what is beneath | what is beneath | you, through it | you |
 # | DeepSpeed | it | it | it, in `engine.backward()` | it, unasked | it |
 #
 # An **engine** is an object that owns model, optimizer and step. The more it owns, the less one can see. So in this chapter
@@ -75,7 +75,7 @@ for name in ("reference", "ddp", "fsdp2"):
 # %%
 alike = dtlearn.predict.choice(
     "DeepSpeed gets the same model, batches, AdamW and learning rate, ZeRO 2, and a configuration that says batch size, "
-    "optimizer and stage. Nothing else. Its three losses are",
+    "optimizer and stage. Nothing else. (The norm of the gradients is above 2 in every step.) Its three losses are",
     {
         "A": "the same to five digits in all three steps",
         "B": "the same in the first step, and another number from the second on",
@@ -125,7 +125,7 @@ rank_table(
         }
         for title, name in SHOWN.items()
     ],
-    caption="Losses; in all rows but the last, gradient_clipping is 0 or not there",
+    caption="Losses; in all rows but the last nothing is clipped",
 )
 
 # %% [markdown]
@@ -154,7 +154,7 @@ WANTED = (
     "zero_optimization.overlap_comm", "zero_optimization.use_multi_rank_bucket_allreduce",
     "zero_optimization.stage3_param_persistence_threshold", "zero_optimization.stage3_prefetch_bucket_size",
     "zero_optimization.offload_optimizer.device", "zero_optimization.offload_param.device", "bf16.enabled",
-    "fp16.enabled", "activation_checkpointing.partition_activations", "tensor_parallel.autotp_size", "pipeline.stages",
+    "fp16.enabled", "activation_checkpointing.partition_activations", "tensor_parallel.autotp_size",
 )  # fmt: skip
 keys = {key.path: key for key in libraries.DS_KEYS}
 rank_table(
@@ -175,7 +175,8 @@ rank_table(
 #
 # $$\text{train\_batch\_size} = \text{micro-batch} \times \text{accumulation} \times dp$$
 #
-# DeepSpeed computes the one that is missing, and refuses three that do not fit. dp is the world over what shares a copy of the model:
+# DeepSpeed computes the one that is missing, and refuses three that do not fit. dp is the world over what shares a copy of the model (it is told so by
+# an `mpu`, as Megatron has one, or by its pipeline; its own `autotp_size` it does not count in 0.19.8):
 #
 # | ranks | tp | pp | dp | micro-batch | accumulation | train batch |
 # |---|---|---|---|---|---|---|
@@ -196,8 +197,8 @@ rank_table(
 # %% [markdown]
 # ## 4. What do they send?
 #
-# A ring's all-gather or reduce-scatter of all parameters costs each rank $\Psi (N-1)/N$ bytes (chapter 9). Call that 1. Then DDP's
-# all-reduce is 2, and the ZeRO paper (1910.02054, section 7) says 2 for its stages 1 and 2, and 3 for stage 3.
+# A ring's all-gather or reduce-scatter of all $\Psi$ parameters costs each rank $\Psi (N-1)/N$ elements (chapter 9), 241 kB here. Call
+# that 1. Then DDP's all-reduce is 2, and the ZeRO paper (1910.02054, section 7) says 2 for its stages 1 and 2, and 3 for stage 3.
 
 # %%
 two = dtlearn.predict(
@@ -208,7 +209,7 @@ two = dtlearn.predict(
 
 # %%
 three = dtlearn.predict(
-    "And its ZeRO 3, with its defaults, on this GPT of 120,576 parameters?",
+    "And its ZeRO 3, with its defaults, on this GPT, whose largest tensor has 16,384 elements?",
     unit="",
     id="ch15.three",
 )
@@ -230,15 +231,42 @@ rank_table(
 )
 
 # %% [markdown]
-# There they are: an **all-reduce** of all gradients, 482 kB, where stage 2's name and paper have a reduce-scatter. Then an
-# all-gather of what was updated. That is 2 + 1. A bucket that holds gradients of several owners is all-reduced, and each rank
-# keeps its part: fewer calls, more bytes. One key switches it off. Stage 3 does the opposite: it sends *less* than the paper
-# says, because parameters below 100,000 elements stay whole on all ranks. In a small model that is every one of them.
+# There they are: an **all-reduce** of all gradients, 482 kB, where stage 2's name and paper have a reduce-scatter. Then a norm (an all-reduce of one
+# number), and an all-gather of what was updated. That is 2 + 1. With the default of one key every bucket is all-reduced, and each rank keeps its part: fewer
+# calls, more bytes. Stage 3 does the opposite, and sends *less* than the paper says: a parameter tensor below 100,000 elements stays whole on all
+# ranks, and what is whole after forward is not gathered again for backward. In a small model that is every one of them.
+
+# %% jupyter={"source_hidden": true}
+from dtlearn.viz import show
+from dtlearn.viz.zero.traffic_by_stage import traffic_by_stage
+
+FORMULA = {"ddp": 2, "fsdp2": 3, "zero1": 2, "zero2": 2, "zero2_reduce": 2, "zero3": 3, "zero3_paper": 3}
+TITLES = {name: results[name].title for name in FORMULA} | {
+    "zero2_reduce": "ZeRO 2, no all-reduce",
+    "zero3_paper": "ZeRO 3, as in the paper",
+}
+one_unit = 4 * parameters / 2
+show(
+    traffic_by_stage(
+        {
+            TITLES[name]: {kind.replace("-", "_"): n for kind, n in libraries.sent_by_kind(results[name]).items()}
+            for name in FORMULA
+        },
+        {TITLES[name]: units * one_unit for name, units in FORMULA.items()},
+        unit=("all parameters once", one_unit),
+        title="DeepSpeed's defaults send other volumes than the papers say",
+        label=f"recorded, two ranks, {stored.date}; the mark: the papers",
+    ),
+    alt="Bars of what a rank sends in a step, in units of all parameters once, with a mark where the papers have it. "
+    + "; ".join(f"{TITLES[name]}: {volumes[name]:.2f}, by the papers {units}" for name, units in FORMULA.items())
+    + ".",
+)
 
 # %% jupyter={"source_hidden": true}
 rank_table(
     [
         {
+            "run": results[finding.run].title.removeprefix("DeepSpeed, "),
             "expected": finding.says,
             "volume": f"{finding.expected} expected, {finding.found:g} found",
             "because": finding.because,
@@ -250,12 +278,12 @@ rank_table(
 )
 
 # %% [markdown]
-# Neither is a mistake: one call in place of many saves latency, and so does not gathering small parameters again and again. But whoever computes the time of a step from the paper is wrong by
-# half, and whoever tests ZeRO 3 on a small model tests something else.
+# None of these is a mistake: one call in place of many saves latency, and so does not gathering small parameters again and again. But whoever computes the time of a step from the paper is wrong, in ZeRO 2
+# by half, and whoever tests ZeRO 3 on a small model tests something else.
 #
 # ## 5. How does it break?
 #
-# A configuration is data, and faults in data are silent. Here are five in one:
+# A configuration is data, and faults in data are silent. Here are four in one:
 
 # %%
 faulty = {
@@ -268,12 +296,12 @@ faulty = {
 
 # %%
 silent = dtlearn.predict.choice(
-    "A pipeline of 2 stages, 8 ranks, on a processor. DeepSpeed reports all of its five faults but",
+    "A pipeline of 2 stages, 8 ranks, on a processor. Which of the four does DeepSpeed not report?",
     {
-        "A": "the key gradient_accumulation_step, and that no clipping is stated",
-        "B": "ZeRO 3 in a pipeline",
-        "C": "fp16 on a processor",
-        "D": "OneBitAdam",
+        "A": "gradient_accumulation_step, which is not how the key is spelt",
+        "B": "ZeRO 3 in a pipeline of two stages",
+        "C": "fp16 on a processor, which has no such units",
+        "D": "OneBitAdam, an optimizer that was removed",
     },
     id="ch15.silent",
 )
@@ -286,7 +314,7 @@ for fault in libraries.check_ds_config(faulty, world_size=8, device="cpu", pp=2)
     print("-", fault)
 
 # %% [markdown]
-# `libraries.check_ds_config` is a few rules over that table of keys. `dtlearn doctor` knows what breaks before a
+# (The fifth is what is not there: clipping.) `libraries.check_ds_config` is a few rules over that table of keys. `dtlearn doctor` knows what breaks before a
 # configuration is read: no compiler, a lock that a killed build left behind (the next run waits for ever, without a word),
 # an old version.
 #
@@ -325,9 +353,9 @@ rank_table(
 )
 
 # %% [markdown]
-# ZeRO 3 keeps more than DDP here: of it 482 kB are parameters that stay whole, which the row "as in the paper" does without, and
-# the rest buffers that a large model would not notice. Seconds are missing on purpose: on a processor, with a model this small,
-# they would measure Python.
+# "Your lines" are those of section 1's page, without the `ds_config`'s. ZeRO 3 keeps more than DDP here: its parameters stay whole (482 kB), its bucket is
+# as large as the model (482 kB, and would be no larger in a large one), and the rest are this rank's halves of weights, gradients and state. Seconds are missing on
+# purpose: on a processor, with a model this small, they would measure Python.
 #
 # | take | when |
 # |---|---|
@@ -486,8 +514,10 @@ rank_table(
 
 # %% [markdown]
 # `bf16.enabled` makes the *model* bf16 and keeps fp32 masters in the optimizer. Stage 0's losses are the farthest off, and not by rounding: see
-# HelloDeepSpeed, below. Gradients travel in bf16, half the bytes, and are added up in it unless `communication_data_type` or `data_types.grad_accum_dtype` say fp32.
-# fp16 brings DeepSpeed's own dynamic loss scale (start 2^16, halves after two overflows: `hysteresis`), and it refuses fp16 on a processor.
+# HelloDeepSpeed, below. Gradients travel in bf16, half the bytes, unless `communication_data_type` says fp32 (`data_types.grad_accum_dtype` changes only
+# how micro-batches are added up).
+# fp16 brings DeepSpeed's own dynamic loss scale (start 2^16, halves after two overflows: `hysteresis`), and it refuses fp16 on a
+# processor (for the row above that was switched off).
 #
 # ## From a checkpoint of ZeRO 3 to one file
 #
@@ -663,10 +693,11 @@ def first_update(steps_before: int) -> float:
 print(f"{first_update(1) / first_update(0):.3f}")
 
 # %% [markdown]
-# The bias correction is that of step 2 (chapter 7's Adam): $0.1/(1 - 0.9^2) = 0.526$ over $\sqrt{0.001/(1 - 0.999^2)} = 0.707$. In
+# Adam divides its two means by what they lack in the first steps (the bias correction); here by that of step 2: $0.1/(1 - 0.9^2) = 0.526$ over $\sqrt{0.001/(1 - 0.999^2)} = 0.707$. In
 # fp16 there is a second fault: the gradients are divided by a loss scale that the loss was never multiplied by, and Adam hides a
-# constant factor, but for its $\epsilon$. DeepSpeed has open pull requests for both
-# ([#5104](https://github.com/deepspeedai/DeepSpeed/pull/5104), [#8393](https://github.com/deepspeedai/DeepSpeed/pull/8393)).
+# constant factor, but for its $\epsilon$. DeepSpeed took the early step out of ZeRO 1 to 3 in February 2024
+# ([#5104](https://github.com/deepspeedai/DeepSpeed/pull/5104)), and left it in the optimizers of stage 0; for the second fault there is a pull request
+# ([#8393](https://github.com/deepspeedai/DeepSpeed/pull/8393)).
 # The first fault was found and mended in [TorchTitan](https://github.com/pytorch/torchtitan/pull/4382) and in
 # [Megatron's FSDP](https://github.com/NVIDIA/Megatron-LM/pull/5976) in the summer of 2026: "1.34x", which is 1/0.744. No loss
 # curve shows it. A plain twin does, and so does printing `optimizer.state` before the first step.
@@ -718,8 +749,9 @@ print(f"{first_update(1) / first_update(0):.3f}")
 #
 # **"ZeRO 3 divides every parameter."** Not those under 100,000 elements.
 #
-# **"Never call `loss.backward()` with DeepSpeed."** It was true: scaling and reduction were silently skipped. Recent versions accept it
-# ([#7665](https://github.com/deepspeedai/DeepSpeed/pull/7665)).
+# **"Never call `loss.backward()` with DeepSpeed."** It was true: scaling and reduction were silently skipped. Since
+# [#7665](https://github.com/deepspeedai/DeepSpeed/pull/7665) stages 1 to 3 accept it; stage 0 raises an error, and with fp16 so do all unless it is
+# `engine.scale(loss).backward()`.
 #
 # **"An unknown key raises an error."** At the top level it is ignored.
 #
@@ -730,8 +762,8 @@ print(f"{first_update(1) / first_update(0):.3f}")
 #
 # Five more, from widely read introductions to the subject:
 #
-# **"Here are two `ds_config` files."** Neither is JSON: one contains `...`, the other a comma before a brace, and `json.loads` stops at either. DeepSpeed
-# also takes a dictionary, and Python allows that comma.
+# **"Here are two `ds_config` files."** Neither is JSON: one contains `...`, the other a comma before a brace, and `json.loads` stops at either. (DeepSpeed
+# reads files more kindly, with hjson: it takes the comma, and stops at the dots.)
 #
 # **"The master node hands out the tasks and monitors the others."** `MASTER_ADDR` is the host of the store where ranks
 # [find each other](https://docs.pytorch.org/docs/stable/distributed.html#tcp-initialization). In training no rank gives orders, and what watches
@@ -745,8 +777,8 @@ print(f"{first_update(1) / first_update(0):.3f}")
 # **"PyTorch has no pipeline and no model parallelism."** It has
 # [`torch.distributed.pipelining`](https://docs.pytorch.org/docs/stable/distributed.pipelining.html),
 # [`parallelize_module`](https://docs.pytorch.org/docs/stable/distributed.tensor.parallel.html) and
-# [`fully_shard`](https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html), and the first came from FairScale's `Pipe`
-# ([#44090](https://github.com/pytorch/pytorch/pull/44090)), replaced since.
+# [`fully_shard`](https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html), and the first, from
+# [PiPPy](https://github.com/pytorch/PiPPy), took the place of an older one that came from FairScale's `Pipe` ([#44090](https://github.com/pytorch/pytorch/pull/44090)).
 #
 # **"DeepSpeed combines ZeRO, pipeline and tensor parallelism in any way."** "ZeRO-2 and ZeRO-3 are incompatible with pipeline parallelism" is the
 # message of its own assertion
