@@ -3,14 +3,14 @@
 #
 # **The question.** How do the libraries do it?
 #
-# Builds on: chapters 3, 9 and 12; sections of Further on 7, 8, 10 and 14. Ranks: 2, in one cell 4. Time: 75 minutes for
+# Builds on: chapters 3, 9 and 12; sections of Further on 7, 8, 10 and 14. Ranks: 2, in one cell 4. Time: 80 minutes for
 # the core path; the sections of "Further" in any order.
 #
 # | core path | what | minutes |
 # |---|---|---|
-# | 1. What does a library take over? | one loop, four engines, on a page | 8 |
+# | 1. What does a library take over? | one loop, four engines, on a page | 6 |
 # | 2. Do they train alike? | losses to the last digit, and one default | 4 |
-# | 3. What is in a `ds_config`? | each key, and the chapter where you built it | 5, and exercises 1 and 2: 37 |
+# | 3. What is in a `ds_config`? | each key, and the chapter where you built it | 5, and exercises 1 and 2: 45 |
 # | 4. What do they send? | volumes from the record, beside the papers | 11 |
 # | 5. How does it break? | faults that nobody reports | 4 |
 # | 6. When to use which? | one table | 5 |
@@ -43,7 +43,7 @@ world
 #
 # One GPT, one batch, one step. Without a library you write forward, loss, backward, the average of the gradients, clipping,
 # the update. A library takes some of that over, and what it has taken is seen by what is *missing* in the loop. Here are four
-# engines that are built from one description, whole:
+# **engines**, objects that own model, optimizer and step, built from one description, whole:
 
 # %%
 from dtlearn.libraries import page_engines
@@ -54,10 +54,10 @@ dtlearn.show_source(page_engines)
 # | | wraps the model | backward | reduces | clips | updates |
 # |---|---|---|---|---|---|
 # | torch's DDP, FSDP2 | they | you | they, inside `backward()` | you | you |
-# | Accelerate | it | it, for what is beneath | what is beneath | you, through it | you |
+# | Accelerate | it | it, for what is beneath | what is beneath | you, through it; on DeepSpeed the configuration alone | you |
 # | DeepSpeed | it | it | it, in `engine.backward()` | it, unasked | it |
 #
-# An **engine** is an object that owns model, optimizer and step. The more it owns, the less one can see. So in this chapter
+# The more an engine owns, the less one can see. So in this chapter
 # every run is recorded (chapter 1's recorder): the calls of each rank, whoever made them.
 #
 # ## 2. Do they train alike?
@@ -65,12 +65,11 @@ dtlearn.show_source(page_engines)
 # Two ranks, three steps of AdamW, the same weights and batches. Torch's own run now, on your machine:
 
 # %%
-run = libraries.RunDescription(steps=3)  # a small GPT, 2 ranks, a global batch of 8
-for name in ("reference", "ddp", "fsdp2"):
-    found = libraries.run_library(
-        name, run if name != "reference" else libraries.REQUESTS["reference"][1]
-    )
-    print(f"{name:>10}:", [f"{loss:.4f}" for loss in found.losses])
+run = libraries.RunDescription()  # a small GPT, 2 ranks, 3 steps, a global batch of 8
+alone = libraries.RunDescription(world_size=1)
+for name, described in (("reference", alone), ("ddp", run), ("fsdp2", run)):
+    found = libraries.run_library(name, described)
+    print(f"{found.title:>11}:", [f"{loss:.4f}" for loss in found.losses])
 
 # %%
 alike = dtlearn.predict.choice(
@@ -129,7 +128,7 @@ rank_table(
 )
 
 # %% [markdown]
-# All libraries train alike, to the last digit that is printed. And the last row is not a bug of anybody: it is a default. Since version 0.19.3 DeepSpeed clips to a
+# All libraries train alike, to the last digit that is printed. And the last row is nobody's bug: it is a default. Since version 0.19.3 DeepSpeed clips to a
 # norm of 1.0 unless the configuration says otherwise; before that it did not clip
 # ([#8068](https://github.com/deepspeedai/DeepSpeed/pull/8068)). Whoever updates the library, and compares with last month's run, compares two
 # trainings.
@@ -144,8 +143,8 @@ print(
 )
 
 # %% [markdown]
-# Each key is something that you built. The ones that matter (all that this course knows are in `libraries.DS_KEYS`, with
-# the default of the version above, read from its code):
+# Each key is something that you built. The ones that matter; for the exercises read the first six now (all that this course knows are in
+# `libraries.DS_KEYS`, with the default of the version above, read from its code):
 
 # %% jupyter={"source_hidden": true}
 WANTED = (
@@ -175,14 +174,17 @@ rank_table(
 #
 # $$\text{train\_batch\_size} = \text{micro-batch} \times \text{accumulation} \times dp$$
 #
-# DeepSpeed computes the one that is missing, and refuses three that do not fit. dp is the world over what shares a copy of the model (it is told so by
-# an `mpu`, as Megatron has one, or by its pipeline; its own `autotp_size` it does not count in 0.19.8):
+# DeepSpeed computes the one that is missing, and refuses three that do not fit. dp is the number of ranks, divided by those that share one copy
+# of the model:
 #
 # | ranks | tp | pp | dp | micro-batch | accumulation | train batch |
 # |---|---|---|---|---|---|---|
 # | 8 | 1 | 1 | 8 | 4 | 2 | 64 |
 # | 8 | 2 | 1 | 4 | 4 | 4 | 64 |
 # | 32 | 4 | 4 | 2 | 4 | 8 | 64 |
+#
+# (DeepSpeed learns tp from the `mpu` object that Megatron passes to it, and pp from its `PipelineModule`. It leaves its own `autotp_size` out of this equation
+# in 0.19.8.)
 #
 # **Exercise 1.** The identity, as DeepSpeed fills it in.
 
@@ -202,7 +204,7 @@ rank_table(
 
 # %%
 two = dtlearn.predict(
-    "In these units, what does DeepSpeed's ZeRO 2 send in a step, with its defaults?",
+    "In these units, what does DeepSpeed's ZeRO 2 send in a step, with its default way to reduce?",
     unit="",
     id="ch15.two",
 )
@@ -232,7 +234,7 @@ rank_table(
 
 # %% [markdown]
 # There they are: an **all-reduce** of all gradients, 482 kB, where stage 2's name and paper have a reduce-scatter. Then a norm (an all-reduce of one
-# number), and an all-gather of what was updated. That is 2 + 1. With the default of one key every bucket is all-reduced, and each rank keeps its part: fewer
+# number), and an all-gather of what was updated. That is 2 + 1. With the default of one key, `use_multi_rank_bucket_allreduce`, every bucket is all-reduced, and each rank keeps its part: fewer
 # calls, more bytes. Stage 3 does the opposite, and sends *less* than the paper says: a parameter tensor below 100,000 elements stays whole on all
 # ranks, and what is whole after forward is not gathered again for backward. In a small model that is every one of them.
 
@@ -278,7 +280,7 @@ rank_table(
 )
 
 # %% [markdown]
-# None of these is a mistake: one call in place of many saves latency, and so does not gathering small parameters again and again. But whoever computes the time of a step from the paper is wrong, in ZeRO 2
+# None of these is a mistake: one call in place of many saves latency, and so does keeping small parameters whole. But whoever computes the time of a step from the paper is wrong, in ZeRO 2
 # by half, and whoever tests ZeRO 3 on a small model tests something else.
 #
 # ## 5. How does it break?
@@ -353,8 +355,8 @@ rank_table(
 )
 
 # %% [markdown]
-# "Your lines" are those of section 1's page, without the `ds_config`'s. ZeRO 3 keeps more than DDP here: its parameters stay whole (482 kB), its bucket is
-# as large as the model (482 kB, and would be no larger in a large one), and the rest are this rank's halves of weights, gradients and state. Seconds are missing on
+# "Your lines" are those of section 1's page, without the `ds_config`'s. ZeRO 3 keeps more than DDP here: its parameters stay whole (482 kB), its bucket
+# is as large as this run sets it (482 kB), and the rest are this rank's halves of weights, gradients and state. Seconds are missing on
 # purpose: on a processor, with a model this small, they would measure Python.
 #
 # | take | when |
@@ -457,7 +459,7 @@ except libraries.LibraryMissing as missing:
 # ## The 2 x 4 x 4 of DeepSpeed, in small
 #
 # *Needs: chapters 10 and 14.* DeepSpeed's picture of 3D parallelism has 32 GPUs: two replicas with ZeRO 1, pipelines of four stages, layers over four. Here
-# with two of each that runs on four ranks: `PipelineModule` and ZeRO 1, AutoTP and ZeRO 1; and torch's own.
+# two of the three at a time run on four ranks, two ranks each: `PipelineModule` and ZeRO 1, AutoTP and ZeRO 1; and torch's own.
 
 # %% jupyter={"source_hidden": true}
 rank_table(
@@ -483,7 +485,7 @@ rank_table(
 
 # %% [markdown]
 # Its `PipelineEngine` refuses ZeRO 2 and 3 (chapter 14 says why). It calls the accumulation steps micro-batches, and takes the data
-# itself: `engine.train_batch(iterator)`. Inputs of a stage in bf16 the caller has to cast.
+# itself: `engine.train_batch(iterator)`. In bf16 the caller has to cast a stage's inputs.
 #
 # ## 16 bits
 #
@@ -509,7 +511,7 @@ rank_table(
             "zero2_fp16",
         )
     ],
-    caption="bf16 and fp16; DDP's is autocast, whose gradients are sent in fp32",
+    caption="bf16 and fp16; DDP's is autocast, whose gradients are sent in fp32; FSDP2 gathers in bf16 and reduces in fp32",
 )
 
 # %% [markdown]
@@ -553,7 +555,7 @@ except libraries.LibraryMissing as missing:
 # %% [markdown]
 # ## Who starts the ranks?
 #
-# *Needs: chapter 1.* `torchrun`, `deepspeed --num_gpus 2`, `accelerate launch`: each starts processes and sets variables. What each says to rank 0 here:
+# *Needs: chapter 1.* `torchrun`, `deepspeed --num_gpus 2`, `accelerate launch`: each starts processes and sets variables. What each tells rank 0 here:
 
 # %% tags=["nbval-ignore-output"]
 SHOW = (
@@ -693,14 +695,14 @@ def first_update(steps_before: int) -> float:
 print(f"{first_update(1) / first_update(0):.3f}")
 
 # %% [markdown]
-# Adam divides its two means by what they lack in the first steps (the bias correction); here by that of step 2: $0.1/(1 - 0.9^2) = 0.526$ over $\sqrt{0.001/(1 - 0.999^2)} = 0.707$. In
+# Adam divides its two means by the weight that they have gathered so far (the bias correction); here by that of two steps: $0.1/(1 - 0.9^2) = 0.526$ over $\sqrt{0.001/(1 - 0.999^2)} = 0.707$. In
 # fp16 there is a second fault: the gradients are divided by a loss scale that the loss was never multiplied by, and Adam hides a
-# constant factor, but for its $\epsilon$. DeepSpeed took the early step out of ZeRO 1 to 3 in February 2024
+# constant factor, except through its $\epsilon$. DeepSpeed took the early step out of ZeRO 1 to 3 in February 2024
 # ([#5104](https://github.com/deepspeedai/DeepSpeed/pull/5104)), and left it in the optimizers of stage 0; for the second fault there is a pull request
 # ([#8393](https://github.com/deepspeedai/DeepSpeed/pull/8393)).
 # The first fault was found and mended in [TorchTitan](https://github.com/pytorch/torchtitan/pull/4382) and in
 # [Megatron's FSDP](https://github.com/NVIDIA/Megatron-LM/pull/5976) in the summer of 2026: "1.34x", which is 1/0.744. No loss
-# curve shows it. A plain twin does, and so does printing `optimizer.state` before the first step.
+# curve alone shows it. A plain twin beside it does, and so does printing `optimizer.state` before the first step.
 #
 # What texts say of this example, and what is so:
 #
@@ -757,7 +759,7 @@ print(f"{first_update(1) / first_update(0):.3f}")
 #
 # **"Accelerate is slower than what it wraps."** It sends the same calls; see the record.
 #
-# **"1-bit Adam is a flag of DeepSpeed, as in this file."** Until 0.19.6; now it is "not a supported DeepSpeed Optimizer". It was removed, as was its compression, sparse attention and MiCS
+# **"1-bit Adam is a flag of DeepSpeed."** Until 0.19.6; now it is "not a supported DeepSpeed Optimizer". It was removed, as was its compression, sparse attention and MiCS
 # ([#8490](https://github.com/deepspeedai/DeepSpeed/pull/8490)); chapter 5 has one.
 #
 # Five more, from widely read introductions to the subject:
