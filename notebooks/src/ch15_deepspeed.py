@@ -183,8 +183,8 @@ rank_table(
 # | 8 | 2 | 1 | 4 | 4 | 4 | 64 |
 # | 32 | 4 | 4 | 2 | 4 | 8 | 64 |
 #
-# (DeepSpeed learns tp from the `mpu` object that Megatron passes to it, and pp from its `PipelineModule`. It leaves its own `autotp_size` out of this equation
-# in 0.19.8.)
+# (DeepSpeed learns tp from the `mpu` object that Megatron passes to it, and pp from its `PipelineModule`. It leaves its own `autotp_size` out of this equation in
+# 0.19.8: with tp 2, and the train batch alone given, it trains half of it and says nothing.)
 #
 # **Exercise 1.** The identity, as DeepSpeed fills it in.
 
@@ -302,7 +302,7 @@ silent = dtlearn.predict.choice(
     {
         "A": "gradient_accumulation_step, which is not how the key is spelt",
         "B": "ZeRO 3 in a pipeline of two stages",
-        "C": "fp16 on a processor, which has no such units",
+        "C": "fp16 on a processor, which it does not support",
         "D": "OneBitAdam, an optimizer that was removed",
     },
     id="ch15.silent",
@@ -356,14 +356,15 @@ rank_table(
 
 # %% [markdown]
 # "Your lines" are those of section 1's page, without the `ds_config`'s. ZeRO 3 keeps more than DDP here: its parameters stay whole (482 kB), its bucket
-# is as large as this run sets it (482 kB), and the rest are this rank's halves of weights, gradients and state. Seconds are missing on
+# is as large as this run sets it (482 kB), and the rest are this rank's halves: of weights (twice, for it keeps an fp32 copy of fp32
+# weights too), of gradients and of Adam's state. Seconds are missing on
 # purpose: on a processor, with a model this small, they would measure Python.
 #
 # | take | when |
 # |---|---|
 # | DDP | the model fits, with its optimizer |
 # | FSDP2 | it does not; you want to see and change the loop; other parallelism comes beside it (chapter 14) |
-# | DeepSpeed | offload to host or NVMe, its pipeline, ZeRO++ between nodes, or code that is written for it |
+# | DeepSpeed | offload to host or NVMe, its pipeline, ZeRO++ between nodes, Ulysses for long sequences, or code that is written for it |
 # | Accelerate | one script for all of these, chosen by a file |
 # | Megatron-core | the largest models: its layers with tp, sequence, context, expert and pipeline parallelism |
 #
@@ -441,7 +442,7 @@ for name in ("zero2", "zero2_small_buckets", "zero2_default_buckets"):
 # %% tags=["nbval-ignore-output"]
 try:
     for estimate in libraries.compare_estimates(
-        175_000_000_000, 12288 * 4 * 12288, ranks=64
+        175_000_000_000, 50257 * 12288, ranks=64
     ):
         paper, theirs = estimate.paper_bytes / 1e9, estimate.deepspeed_bytes / 1e9
         print(
@@ -518,13 +519,14 @@ rank_table(
 # `bf16.enabled` makes the *model* bf16 and keeps fp32 masters in the optimizer. Stage 0's losses are the farthest off, and not by rounding: see
 # HelloDeepSpeed, below. Gradients travel in bf16, half the bytes, unless `communication_data_type` says fp32 (`data_types.grad_accum_dtype` changes only
 # how micro-batches are added up).
-# fp16 brings DeepSpeed's own dynamic loss scale (start 2^16, halves after two overflows: `hysteresis`), and it refuses fp16 on a
+# fp16 brings DeepSpeed's own dynamic loss scale (it starts at 2^16, and the first overflow is forgiven: `hysteresis`), and it refuses fp16 on a
 # processor (for the row above that was switched off).
 #
 # ## From a checkpoint of ZeRO 3 to one file
 #
 # *Needs: section 4; chapter 9's checkpoints.* `engine.save_checkpoint` writes two files for each rank: a model file with names and shapes, and the
-# rank's part of a flat buffer with fp32 weights and Adam's state. `module.state_dict()` under stage 3 has empty tensors. Beside the checkpoint lies `zero_to_fp32.py`, which puts
+# rank's part of a flat buffer with fp32 weights and Adam's state. `module.state_dict()` under stage 3 has empty tensors, where they are above
+# the persistence threshold (in a small model none is: another fault that a small test hides). Beside the checkpoint lies `zero_to_fp32.py`, which puts
 # the parts together. Parameter after parameter, each cut into N equal parts, padded to a multiple of N:
 #
 # | parameter | elements | on each of 2 ranks | padding |
@@ -537,7 +539,8 @@ rank_table(
 # %% exercise="ch15.one_file"
 
 # %% [markdown]
-# A **universal checkpoint** goes further: a folder for each parameter, with weight and moments whole, which any number of ranks and any layout can read.
+# A **universal checkpoint** goes further: a folder for each parameter, with weight and moments whole, which another number of ranks can read (with tp or a pipeline it has to be
+# told how its parameters are divided).
 
 # %% tags=["nbval-ignore-output"]
 try:
@@ -698,7 +701,7 @@ print(f"{first_update(1) / first_update(0):.3f}")
 # Adam divides its two means by the weight that they have gathered so far (the bias correction); here by that of two steps: $0.1/(1 - 0.9^2) = 0.526$ over $\sqrt{0.001/(1 - 0.999^2)} = 0.707$. In
 # fp16 there is a second fault: the gradients are divided by a loss scale that the loss was never multiplied by, and Adam hides a
 # constant factor, except through its $\epsilon$. DeepSpeed took the early step out of ZeRO 1 to 3 in February 2024
-# ([#5104](https://github.com/deepspeedai/DeepSpeed/pull/5104)), and left it in the optimizers of stage 0; for the second fault there is a pull request
+# ([#5104](https://github.com/deepspeedai/DeepSpeed/pull/5104)), and left it in the optimizers of stage 0, that for GPUs too; for the second fault there is a pull request
 # ([#8393](https://github.com/deepspeedai/DeepSpeed/pull/8393)).
 # The first fault was found and mended in [TorchTitan](https://github.com/pytorch/torchtitan/pull/4382) and in
 # [Megatron's FSDP](https://github.com/NVIDIA/Megatron-LM/pull/5976) in the summer of 2026: "1.34x", which is 1/0.744. No loss
@@ -757,12 +760,12 @@ print(f"{first_update(1) / first_update(0):.3f}")
 #
 # **"An unknown key raises an error."** At the top level it is ignored.
 #
-# **"Accelerate is slower than what it wraps."** It sends the same calls; see the record.
+# **"Accelerate sends more than what it wraps."** It sends the same calls; see the record.
 #
-# **"1-bit Adam is a flag of DeepSpeed."** Until 0.19.6; now it is "not a supported DeepSpeed Optimizer". It was removed, as was its compression, sparse attention and MiCS
-# ([#8490](https://github.com/deepspeedai/DeepSpeed/pull/8490)); chapter 5 has one.
+# **"1-bit Adam is a flag of DeepSpeed."** Until 0.19.6; now it is "not a supported DeepSpeed Optimizer". It was removed, as were its compression, sparse attention and MiCS
+# ([#8489](https://github.com/deepspeedai/DeepSpeed/issues/8489)); chapter 5 has one.
 #
-# Five more, from widely read introductions to the subject:
+# Five more, from introductions to the subject:
 #
 # **"Here are two `ds_config` files."** Neither is JSON: one contains `...`, the other a comma before a brace, and `json.loads` stops at either. (DeepSpeed
 # reads files more kindly, with hjson: it takes the comma, and stops at the dots.)
@@ -805,12 +808,13 @@ print(f"{first_update(1) / first_update(0):.3f}")
 #
 # <details><summary>With eight micro-batches a step, which of ZeRO 1 and 2 sends less?</summary>
 #
-# Stage 1: it keeps whole gradients, and reduces once. Stage 2 reduces after each micro-batch.
+# Stage 1: it keeps whole gradients, and reduces once. Stage 2 reduces after each micro-batch, unless the code says
+# `engine.coalesce_grad_reduction()` (since 0.19.2), and then it keeps whole gradients, too.
 # </details>
 #
 # <details><summary>You save `model.state_dict()` under ZeRO 3. What is in it?</summary>
 #
-# Empty tensors: each rank holds pieces of a flat buffer. Save by the engine and use `zero_to_fp32.py`, or set
+# Empty tensors, for all parameters above the persistence threshold: each rank holds pieces of a flat buffer. Save by the engine and use `zero_to_fp32.py`, or set
 # `stage3_gather_16bit_weights_on_model_save`.
 # </details>
 #
