@@ -22,6 +22,13 @@ def page_losses(kind, run):
     if kind == "deepspeed":
         quiet_deepspeed()
         engine = page_engines.DeepSpeedEngine(build_model(run), ds_config_of(run))
+    elif kind == "accelerate_deepspeed":
+        quiet_deepspeed()
+        config = {**ds_config_of(run), "zero_allow_untested_optimizer": True}
+        del config["optimizer"]  # Accelerate is handed one, and refuses two
+        engine = page_engines.AccelerateEngine(build_model(run), run, config)
+        assert type(engine.model).__name__ == "DeepSpeedEngine"  # and not DDP in its place
+        assert engine.model.zero_optimization_stage() == run.zero_stage
     else:
         make = {"accelerate_ddp": page_engines.AccelerateEngine}.get(kind) or getattr(page_engines, kind)
         engine = make(build_model(run), run)
@@ -49,6 +56,12 @@ def test_the_page_is_the_real_engine(kind):
 @pytest.mark.parametrize("stage", [0, 2, 3])
 def test_deepspeed_on_the_page(stage):
     check("deepspeed", replace(RUN, zero_stage=stage))
+
+
+@pytest.mark.libraries
+@pytest.mark.filterwarnings("ignore")
+def test_accelerate_on_the_page_is_deepspeed_if_a_ds_config_says_so():
+    check("accelerate_deepspeed", replace(RUN, zero_stage=2))
 
 
 def test_without_clipping_the_losses_are_others():

@@ -41,8 +41,8 @@ FINDINGS = (
         "zero2",
         2,
         3,
-        "A bucket that holds gradients of several owners is all-reduced, and each keeps its part: fewer calls, more "
-        "bytes. The update is all-gathered after it.",
+        "Every bucket is all-reduced, a single owner's too, and each rank keeps its part: fewer calls, more bytes. The "
+        "update is all-gathered after it.",
         "zero_optimization.use_multi_rank_bucket_allreduce: false",
         "zero2_reduce",
         "deepspeed/runtime/zero/stage_1_and_2.py, average_tensor",
@@ -81,11 +81,12 @@ FINDINGS = (
         "deepspeed/runtime/zero/partitioned_param_coordinator.py, release_sub_module",
     ),
     LibraryFinding(
-        "FSDP2 gathers each unit in forward and in backward: 3 (its documentation of reshard_after_forward).",
+        "FSDP2 gathers each unit in forward and in backward, as ZeRO 3 does: 3.",
         "fsdp2",
         3,
         2.829,
-        "The outermost unit, here embedding and head, is not resharded after forward: backward begins with it.",
+        "The outermost unit, here embedding and head, is not resharded after forward: backward begins with it. The "
+        "documentation says so: reshard_after_forward=None means False for the root module.",
         "fully_shard(model, reshard_after_forward=True) for the outermost unit too",
         "",
         "torch/distributed/fsdp/_fully_shard/_fsdp_state.py, _lazy_init",

@@ -93,6 +93,7 @@ def accelerate_deepspeed(run: RunDescription) -> AccelerateLoop:
     quiet_deepspeed()
     config = {key: value for key, value in ds_config_of(run).items() if key != "optimizer"}
     config["zero_allow_untested_optimizer"] = True
+    config["zero_force_ds_cpu_optimizer"] = False  # torch's Adam, an object, may update what lies on the host
     # Without a GPU Accelerate knows no backend of its own, and would take every rank for a run alone.
     backend = InitProcessGroupKwargs(backend="gloo")
     return AccelerateLoop(run, deepspeed_plugin=DeepSpeedPlugin(hf_ds_config=config), kwargs_handlers=[backend])
