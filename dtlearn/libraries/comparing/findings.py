@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from ..require import require_whole
 from .result import LibraryResult
 
 NORM = 64  # bytes: what is smaller is a norm, a flag or a loss, and no part of the model
@@ -108,10 +109,17 @@ FINDINGS = (
 def volume(result: LibraryResult, num_parameters: int, bytes_per_parameter: int = 4) -> float:
     """What a rank sends in a step, in units of the model, without norms and losses.
 
-    A unit is psi (N - 1) / N bytes: one all-gather or one reduce-scatter of all parameters in a ring of N ranks.
+    A unit is psi (N - 1) / N bytes: one all-gather or one reduce-scatter of all parameters in a ring of N ranks. One
+    rank alone sends nothing: 0.
+
+    Raises:
+        ValueError: no whole number of parameters.
     """
+    require_whole("num_parameters", num_parameters)
     n = len(result.ranks)
     unit = num_parameters * bytes_per_parameter * (n - 1) / n
+    if n == 1:
+        return 0.0
     sent = sum(row.wire_bytes for rows in result.ranks for row in rows if max(row.sizes, default=0) > NORM)
     return sent / n / unit
 

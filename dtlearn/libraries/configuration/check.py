@@ -55,7 +55,7 @@ def faults_that_stop(config: Mapping[str, Any], world_size: int, tp: int = 1, pp
     if stops := _of_single_keys(config, world_size, tp, pp):
         return stops
     keys = (*removed_keys(config), *unknown_keys(config))
-    return [*keys, *_batch(config, world_size, tp, pp), *_zero(config, pp)]
+    return [*keys, *_batch(config, world_size, tp, pp), *_optimizer(config), *_zero(config, pp)]
 
 
 def _of_single_keys(config: Mapping[str, Any], world_size: int, tp: int, pp: int) -> list[str]:
@@ -169,13 +169,11 @@ def _optimizer(config: Mapping[str, Any]) -> Iterator[str]:
         yield f"the optimizer {kind} was removed in DeepSpeed 0.19.7: gradients are not compressed any more; use AdamW."
         return
     if "max_grad_norm" in params:
-        yield "max_grad_norm in optimizer.params clips nothing: write gradient_clipping at the top."
+        yield "max_grad_norm in optimizer.params is refused: write gradient_clipping at the top."
     known = kind.lower() in {name.lower() for name in OPTIMIZERS}
     divided = config.get("zero_optimization", {}).get("stage", 0) > 0
     if not known and divided and not config.get("zero_allow_untested_optimizer"):
         yield f"ZeRO divides {kind} only with zero_allow_untested_optimizer: true."
-    if kind.lower() == "adam" and "adam_w_mode" not in params:
-        yield 'the optimizer "Adam" is AdamW unless optimizer.params has adam_w_mode: false.'
 
 
 def _zero(config: Mapping[str, Any], pp: int) -> Iterator[str]:
@@ -195,7 +193,9 @@ def _device(zero: Mapping[str, Any], name: str) -> str:
 
 def _surprises(config: Mapping[str, Any]) -> Iterator[str]:
     """Defaults that one does not expect."""
-    zero = config.get("zero_optimization", {})
+    zero, optimizer = config.get("zero_optimization", {}), config.get("optimizer") or {"type": ""}
+    if optimizer["type"].lower() == "adam" and "adam_w_mode" not in (optimizer.get("params") or {}):
+        yield 'the optimizer "Adam" is AdamW unless optimizer.params has adam_w_mode: false.'
     is_offloaded = _device(zero, "offload_optimizer") != "none"
     if is_offloaded and "optimizer" not in config and config.get("zero_force_ds_cpu_optimizer", True):
         yield (

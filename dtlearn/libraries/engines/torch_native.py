@@ -13,7 +13,16 @@ from torch.nn.parallel import DistributedDataParallel
 from dtlearn.runtime.recording.phases import phase
 
 from ..description import RunDescription
-from .base import DTYPES, build_model, build_optimizer, loss_of, mean_over_ranks, own_micro_batches, recompute_blocks
+from .base import (
+    DTYPES,
+    build_model,
+    build_optimizer,
+    loss_of,
+    mean_over_ranks,
+    own_micro_batches,
+    recompute_blocks,
+    refuse,
+)
 
 
 class TorchLoop:
@@ -71,6 +80,7 @@ def reference(run: RunDescription) -> TorchLoop:
     Raises:
         ValueError: the description is for more than one rank.
     """
+    refuse(run, "reference", zero_stage=0)
     if run.world_size != 1:
         raise ValueError(f"the reference is one process: give it world_size=1, not {run.world_size}")
     model = build_model(run)
@@ -84,6 +94,7 @@ def ddp(run: RunDescription) -> TorchLoop:
 
     **Communication**: one all-reduce of all gradients in fp32 buckets, during backward.
     """
+    refuse(run, "ddp", tp=1, pp=1, zero_stage=0)  # a stage would divide nothing here, and nobody would know
     model = build_model(run)
     if run.recompute:
         recompute_blocks(model)
@@ -106,6 +117,7 @@ def fsdp2(run: RunDescription, reshard: bool = True) -> TorchLoop:
     **Communication**: all-gather of each unit in forward and, with `reshard`, again in backward but for the outermost
     unit, which stays; a reduce-scatter of each.
     """
+    refuse(run, "fsdp2", tp=1, pp=1, offload_optimizer=False)
     if run.precision == "fp16":
         raise ValueError(
             'fsdp2 takes precision="fp32" or "bf16": its shards need a gradient scaler that asks all ranks'

@@ -27,7 +27,7 @@ FAULTS = [
     ({"optimizer": {"type": "OneBitAdam"}}, "was removed in DeepSpeed 0.19.7: gradients are not compressed"),
     ({"optimizer": {"type": "SGD"}}, "only with zero_allow_untested_optimizer: true"),
     ({"optimizer": {"type": "Adam"}}, "adam_w_mode: false"),
-    ({"optimizer": {"params": {"max_grad_norm": 1.0}}}, "clips nothing: write gradient_clipping"),
+    ({"optimizer": {"params": {"max_grad_norm": 1.0}}}, "is refused: write gradient_clipping"),
     ({"sparse_attention": {}}, "sparse_attention was removed"),
     ({"zero_optimization": {"mics_shard_size": 2}}, "use zero_hpz_partition_size"),
     ({"gradient_clippping": 0.5}, "ignores it without a word; did you mean gradient_clipping?"),
@@ -124,7 +124,17 @@ def test_what_stops_a_run_is_no_advice():
     advice = {**GOOD, "zero_optimization": {"stage": 2, "allgather_partitions": True}}
     del advice["gradient_clipping"]
     assert len(check_ds_config(advice, 4)) == 3 and faults_that_stop(advice, 4) == []
-    for change in ({"bogus": 1}, {"train_batch_size": 20}, {"amp": {}}, {"zero_optimization": {"stage": "2"}}):
+    removed = {"optimizer": {"type": "OneBitAdam"}}
+    clipped = {"optimizer": {"params": {"max_grad_norm": 1.0}}}
+    assert faults_that_stop(laid_over(GOOD, {"optimizer": {"type": "Adam"}}), 4) == []
+    for change in (
+        {"bogus": 1},
+        removed,
+        clipped,
+        {"train_batch_size": 20},
+        {"amp": {}},
+        {"zero_optimization": {"stage": "2"}},
+    ):
         assert len(faults_that_stop(laid_over(GOOD, change), 4)) == 1
 
 
@@ -229,5 +239,5 @@ def test_deepspeed_itself_takes_the_ranks_of_autotp_for_replicas(monkeypatch):
     by_autotp = {"tensor_parallel": {"autotp_size": 2}}
     assert DeepSpeedConfig({"train_batch_size": 8, **by_autotp}).train_micro_batch_size_per_gpu == 4
     with pytest.raises(AssertionError, match=r"8 != 8 \* 1 \* 2"):
-        DeepSpeedConfig({"train_batch_size": 8, "train_micro_batch_size_per_gpu": 8, **by_autotp})
+        DeepSpeedConfig({**keys((8, 8, 1)), **by_autotp})
     assert DeepSpeedConfig({"train_micro_batch_size_per_gpu": 8, **by_autotp}).train_batch_size == 16

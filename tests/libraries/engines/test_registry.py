@@ -44,6 +44,10 @@ def test_ranks_that_do_not_average_are_found():
 @pytest.mark.parametrize(
     ("engine", "changes", "says"),
     [
+        ("ddp", {"tp": 2}, "the engine 'ddp' takes tp=1, got 2"),
+        ("ddp", {"zero_stage": 1}, "the engine 'ddp' takes zero_stage=0, got 1"),
+        ("fsdp2", {"pp": 2}, "the engine 'fsdp2' takes pp=1, got 2"),
+        ("fsdp2_kept", {"tp": 2}, "takes tp=1, got 2"),
         ("reference", {}, "give it world_size=1, not 2"),
         ("fsdp2", {"precision": "fp16"}, "asks all ranks"),
         ("tp", {"tp": 2, "precision": "bf16"}, "the engine 'tp' takes precision='fp32', got 'bf16'"),
