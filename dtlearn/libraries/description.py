@@ -89,6 +89,8 @@ class RunDescription:
                 f"a pipeline takes zero_stage=0 or 1, got {self.zero_stage}: stages 2 and 3 would reduce and gather "
                 "for every micro-batch"
             )
+        if self.pp > (links := self.config.num_layers + 2):
+            raise ValueError(f"pp must be at most {links}, the blocks, the embedding and the head; got {self.pp}")
         if self.config.num_heads % self.tp:
             raise ValueError(f"tp must divide num_heads, got {self.tp} and {self.config.num_heads}")
 

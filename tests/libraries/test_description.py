@@ -37,6 +37,7 @@ def test_the_batch_is_micro_batch_times_accumulation_times_replicas():
         ({"options": []}, "options must be a dictionary"),
         ({"config": {}}, "config must be a GPTConfig, got {}"),
         ({"pp": 2, "zero_stage": 3}, "a pipeline takes zero_stage=0 or 1, got 3"),
+        ({"world_size": 5, "pp": 5}, "pp must be at most 4, the blocks, the embedding and the head; got 5"),
         ({"world_size": 3, "tp": 3, "global_batch": 3}, "tp must divide num_heads, got 3 and 4"),
     ],
 )

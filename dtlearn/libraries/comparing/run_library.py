@@ -14,7 +14,7 @@ from dtlearn.runtime.run import run_ranks
 from ..configuration.check import faults_that_stop
 from ..configuration.from_description import ds_config_of
 from ..description import RunDescription
-from ..engines.registry import find_engine
+from ..engines.registry import find_engine, require_able
 from ..environment import PACKAGES, answer_of, python_with, versions
 from .on_ranks import run_on_rank, step_name
 from .result import LibraryResult
@@ -58,12 +58,12 @@ def title_of(name: str, run: RunDescription) -> str:
 
 
 def refuse_faults(name: str, run: RunDescription) -> None:
-    """Refuse options that an engine would fail with, or would not read.
+    """Refuse what an engine cannot do, and options that it would fail with, or would not read.
 
     Raises:
-        ValueError: with what `check_ds_config` has against them.
+        ValueError: with what the engine takes, or what `check_ds_config` has against the options.
     """
-    find_engine(name)
+    require_able(name, run)
     if "deepspeed" not in name:
         if run.options:
             raise ValueError(

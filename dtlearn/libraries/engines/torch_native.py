@@ -21,7 +21,6 @@ from .base import (
     mean_over_ranks,
     own_micro_batches,
     recompute_blocks,
-    refuse,
 )
 
 
@@ -75,14 +74,7 @@ class TorchLoop:
 
 
 def reference(run: RunDescription) -> TorchLoop:
-    """One process with the whole batch: what all others must equal.
-
-    Raises:
-        ValueError: the description is for more than one rank.
-    """
-    refuse(run, "reference", zero_stage=0)
-    if run.world_size != 1:
-        raise ValueError(f"the reference is one process: give it world_size=1, not {run.world_size}")
+    """One process with the whole batch: what all others must equal."""
     model = build_model(run)
     if run.recompute:
         recompute_blocks(model)
@@ -94,7 +86,6 @@ def ddp(run: RunDescription) -> TorchLoop:
 
     **Communication**: one all-reduce of all gradients in fp32 buckets, during backward.
     """
-    refuse(run, "ddp", tp=1, pp=1, zero_stage=0)  # a stage would divide nothing here, and nobody would know
     model = build_model(run)
     if run.recompute:
         recompute_blocks(model)
@@ -117,11 +108,6 @@ def fsdp2(run: RunDescription, reshard: bool = True) -> TorchLoop:
     **Communication**: all-gather of each unit in forward and, with `reshard`, again in backward but for the outermost
     unit, which stays; a reduce-scatter of each.
     """
-    refuse(run, "fsdp2", tp=1, pp=1, offload_optimizer=False)
-    if run.precision == "fp16":
-        raise ValueError(
-            'fsdp2 takes precision="fp32" or "bf16": its shards need a gradient scaler that asks all ranks'
-        )
     model = build_model(run)
     if run.recompute:
         recompute_blocks(model)

@@ -33,6 +33,8 @@ def test_a_title_says_what_the_description_makes_of_an_engine():
         ("accelerate_deepspeed", {"options": {"amp": {}}}, "amp was removed"),
         ("deepspeed", {"options": {"train_batch_size": 9}}, r"9 is not 4 \* 1 \* 2"),
         ("deepspeed", {"options": {"zero_optimization": {"stage": "2"}}}, "stage must be 0, 1, 2 or 3"),
+        ("ddp", {"tp": 2}, "the engine 'ddp' takes tp=1, got 2"),
+        ("fsdp2", {"pp": 2}, "the engine 'fsdp2' takes pp=1, got 2"),
         ("ddp", {"options": {"gradient_clipping": 1.0}}, "options are keys of a ds_config, and the engine 'ddp' reads"),
     ],
 )
