@@ -53,7 +53,7 @@ CASES: dict[str, dict[str, Any]] = {
         **{"choices": [0, 1, 2, 4, 5], "gpus": 16, "host": "ample"},
     },
     "several nodes": {
-        "says": "a node's memory holds the parts of its own ranks, not of all",
+        "says": "stages divide among the ranks of all nodes, and a node's memory holds the parts of its own ranks",
         **{"choices": [3, 1, 2, 4, 5, 6], "nodes": 3},
     },
     "parameters that the ranks do not divide": {
