@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .comparing.result import LibraryResult
     from .comparing.run_library import run_libraries, run_library
     from .comparing.stored import StoredResults, load_stored_results
-    from .comparing.table import call_rows, comparison_rows, lines_of
+    from .comparing.table import call_rows, comparison_rows, lines_of, sent_by_kind
     from .comparing.traffic import Traffic
     from .configuration.check import batch_numbers, check_ds_config
     from .configuration.from_description import ds_config_of
@@ -70,6 +70,7 @@ _HOME = {
     "make_engine": "engines.registry",
     "run_libraries": "comparing.run_library",
     "run_library": "comparing.run_library",
+    "sent_by_kind": "comparing.table",
     "volume": "comparing.findings",
 }
 __all__ = [

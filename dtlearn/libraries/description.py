@@ -8,6 +8,8 @@ from typing import Any, Literal
 
 from dtlearn.models.gpt import GPTConfig
 
+from .require import require_flag, require_number, require_whole
+
 SMALL = GPTConfig(num_layers=2)
 PRECISIONS = ("fp32", "bf16", "fp16")
 
@@ -60,9 +62,7 @@ class RunDescription:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("world_size", "steps", "global_batch", "accumulation", "context_length", "tp", "pp"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be 1 or more, got {getattr(self, name)}")
+        self._check_types()
         if self.world_size % (self.tp * self.pp):
             raise ValueError(f"tp * pp must divide world_size, got {self.tp} * {self.pp} and {self.world_size}")
         if self.global_batch % (self.dp * self.accumulation):
@@ -76,7 +76,7 @@ class RunDescription:
             raise ValueError(f'optimizer must be "adamw" or "sgd", got {self.optimizer!r}')
         if self.precision not in PRECISIONS:
             raise ValueError(f"precision must be one of {', '.join(PRECISIONS)}, got {self.precision!r}")
-        if self.zero_stage not in range(4):
+        if self.zero_stage > 3:
             raise ValueError(f"zero_stage must be 0, 1, 2 or 3, got {self.zero_stage}")
         if self.offload_parameters and self.zero_stage != 3:
             raise ValueError(
@@ -84,6 +84,30 @@ class RunDescription:
             )
         if self.offload_optimizer and self.zero_stage == 0:
             raise ValueError("offload_optimizer needs zero_stage=1 or more: stage 0 has no optimizer state of its own")
+        if self.pp > 1 and self.zero_stage > 1:
+            raise ValueError(
+                f"a pipeline takes zero_stage=0 or 1, got {self.zero_stage}: stages 2 and 3 would reduce and gather "
+                "for every micro-batch"
+            )
+        if self.pp > (links := self.config.num_layers + 2):
+            raise ValueError(f"pp must be at most {links}, the blocks, the embedding and the head; got {self.pp}")
+        if self.config.num_heads % self.tp:
+            raise ValueError(f"tp must divide num_heads, got {self.tp} and {self.config.num_heads}")
+
+    def _check_types(self) -> None:
+        """Refuse what is no number, flag, dictionary or GPTConfig where one is asked for."""
+        if not isinstance(self.config, GPTConfig):
+            raise ValueError(f"config must be a GPTConfig, got {self.config!r}: GPTConfig(num_layers=2)")
+        for name in ("world_size", "steps", "global_batch", "accumulation", "context_length", "tp", "pp"):
+            require_whole(name, getattr(self, name))
+        for name in ("zero_stage", "seed"):
+            require_whole(name, getattr(self, name), least=0)
+        for name in ("lr", "weight_decay", "clipping"):
+            require_number(name, getattr(self, name))
+        for name in ("offload_optimizer", "offload_parameters", "recompute"):
+            require_flag(name, getattr(self, name))
+        if not isinstance(self.options, Mapping):
+            raise ValueError(f"options must be a dictionary of keys of a ds_config, got {self.options!r}")
 
     @property
     def dp(self) -> int:

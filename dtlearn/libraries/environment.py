@@ -37,15 +37,26 @@ def is_installed(module: str) -> bool:
 def libraries_python() -> Path | None:
     """The Python of the libraries' environment: $DTLEARN_LIBRARIES_PYTHON, or one in `.venv-libraries`; None: none."""
     asked = os.environ.get(VARIABLE)
-    places = [Path(asked)] if asked else [Path(sys.prefix).parent / FOLDER / "bin" / "python"]
-    return next((place for place in places if place.is_file()), None)
+    place = Path(asked) if asked else Path(sys.prefix).parent / FOLDER / "bin" / "python"
+    return place if place.is_file() and os.access(place, os.X_OK) else None
+
+
+def wrong_variable() -> str:
+    """What is wrong with $DTLEARN_LIBRARIES_PYTHON, in a clause; "" if it is not set, or names a program."""
+    asked = os.environ.get(VARIABLE)
+    return f"{VARIABLE} is {asked!r}, which is no program" if asked and libraries_python() is None else ""
 
 
 @cache
 def _can_import(python: Path, module: str) -> bool:
-    """Whether another Python can import a module."""
-    code = f"import importlib.util as u, sys; sys.exit(u.find_spec({module.partition('.')[0]!r}) is None)"
-    return subprocess.run([python, "-c", code], capture_output=True, check=False).returncode == 0
+    """Whether another Python can import a module, and torch: an environment that is half made can have one of them."""
+    names = (module.partition(".")[0], "torch")
+    code = f"import importlib.util as u; print('found' if all(map(u.find_spec, {names!r})) else 'missing')"
+    try:
+        done = subprocess.run([python, "-c", code], capture_output=True, text=True, check=False)
+    except OSError:  # a file that is no program
+        return False
+    return done.stdout.strip() == "found"
 
 
 def python_with(module: str) -> Path:
@@ -59,6 +70,8 @@ def python_with(module: str) -> Path:
     python = libraries_python()
     if python is None or not _can_import(python, module):
         name = PACKAGES.get(module, module)
+        if wrong := wrong_variable():
+            raise LibraryMissing(f"{name} is not installed in the course's Python, and {wrong}: unset {VARIABLE}")
         where = "in the course's Python" + (f", nor in {python}" if python else f", and there is no {FOLDER}")
         raise LibraryMissing(f"{name} is not installed {where}. {HOW_TO_INSTALL}")
     return python
@@ -82,21 +95,32 @@ def answer_of(python: Path, module: str, question: Any, seconds: float) -> Any:
         question: what JSON can hold; the answer is that too.
 
     Raises:
-        RuntimeError: it failed; with the last lines that it said.
+        RuntimeError: it failed, with the last lines that it said, or took longer than `seconds`.
     """
     with tempfile.TemporaryDirectory(prefix="dtlearn-libraries-") as folder:
         asked, answered = Path(folder, "asked.json"), Path(folder, "answered.json")
         asked.write_text(json.dumps(question), "utf-8")
         path = os.pathsep.join([str(python.parent), os.environ.get("PATH", "")])  # ninja is looked up by its name
-        done = subprocess.run(
-            [python, "-m", module, asked, answered],
-            capture_output=True,
-            text=True,
-            timeout=seconds,
-            env={**os.environ, "PATH": path},
-            check=False,
-        )
-        if done.returncode or not answered.is_file():
+        try:
+            done = subprocess.run(
+                [python, "-m", module, asked, answered],
+                capture_output=True,
+                text=True,
+                timeout=seconds,
+                env={**os.environ, "PATH": path},
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            raise RuntimeError(
+                f"the run in {python} did not end within {seconds:.0f} s. If it was building an operator, `dtlearn "
+                "doctor` finds the lock that it left; torch_adam: true builds none"
+            ) from None
+        except OSError as error:
+            raise RuntimeError(f"{python} cannot be started ({error.strerror}): unset {VARIABLE}") from None
+        if done.returncode:
             last = "\n".join(done.stderr.strip().splitlines()[-12:])
             raise RuntimeError(f"the run in {python} failed. Its last lines:\n{last}")
-        return json.loads(answered.read_text("utf-8"))
+        try:
+            return json.loads(answered.read_text("utf-8"))
+        except (OSError, ValueError):
+            raise RuntimeError(f"{python} ended well and gave no answer: is it a Python?") from None

@@ -6,14 +6,11 @@ is what is *not* there: DeepSpeed's engine scales, reduces, clips and steps by i
 
 from typing import Any
 
-import accelerate
 import torch
-from torch import nn
+from accelerate import Accelerator, DeepSpeedPlugin, InitProcessGroupKwargs
+from torch import nn, optim
 from torch.distributed.fsdp import fully_shard
 from torch.nn.functional import cross_entropy
-from torch.nn.parallel import DistributedDataParallel
-from torch.nn.utils import clip_grad_norm_
-from torch.optim import AdamW
 
 from dtlearn.libraries.description import RunDescription
 
@@ -23,20 +20,20 @@ class TorchEngine:
 
     def __init__(self, model: nn.Module, run: RunDescription) -> None:
         self.model, self.run = model, run
-        self.optimizer = AdamW(model.parameters(), run.lr, weight_decay=run.weight_decay)
+        self.optimizer = optim.AdamW(model.parameters(), run.lr, weight_decay=run.weight_decay)
 
     def step(self, tokens: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         loss = cross_entropy(self.model(tokens).flatten(0, 1), targets.flatten())
         loss.backward()  # DDP: all-reduce; FSDP2: all-gather and reduce-scatter, unit by unit
         if self.run.clipping:
-            clip_grad_norm_(self.model.parameters(), self.run.clipping)
+            nn.utils.clip_grad_norm_(self.model.parameters(), self.run.clipping)
         self.optimizer.step()
         self.optimizer.zero_grad()
         return loss.detach()
 
 
 def ddp(model: nn.Module, run: RunDescription) -> TorchEngine:
-    return TorchEngine(DistributedDataParallel(model), run)
+    return TorchEngine(nn.parallel.DistributedDataParallel(model), run)
 
 
 def fsdp2(model: Any, run: RunDescription) -> TorchEngine:
@@ -47,11 +44,15 @@ def fsdp2(model: Any, run: RunDescription) -> TorchEngine:
 
 
 class AccelerateEngine:
-    """Accelerate wraps model and optimizer; a launcher, a plugin or a file says in which way."""
+    """Accelerate wraps model and optimizer: in DDP, or with a `ds_config` in DeepSpeed."""
 
-    def __init__(self, model: nn.Module, run: RunDescription) -> None:
-        self.accelerator, self.run = accelerate.Accelerator(cpu=True), run
-        optimizer = AdamW(model.parameters(), run.lr, weight_decay=run.weight_decay)
+    def __init__(self, model: nn.Module, run: RunDescription, ds_config: Any = None) -> None:
+        how: dict[str, Any] = {"cpu": True}
+        if ds_config:  # and no cpu=True: beside it the plugin is ignored, without a word
+            gloo = [InitProcessGroupKwargs(backend="gloo")]
+            how = {"deepspeed_plugin": DeepSpeedPlugin(ds_config), "kwargs_handlers": gloo}
+        self.accelerator, self.run = Accelerator(**how), run
+        optimizer = optim.AdamW(model.parameters(), run.lr, weight_decay=run.weight_decay)
         self.model, self.optimizer = self.accelerator.prepare(model, optimizer)
 
     def step(self, tokens: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:

@@ -2,6 +2,7 @@
 """Name what ran, by what one rank sent in a step.
 
 Each record is of a real run: PyTorch 2.13 and DeepSpeed 0.19.8, ranks on processors, the last of four steps.
+Its sizes are multiplied by one factor and its ranks renumbered, so no number is worth learning by heart.
 
 **Given**
 
@@ -33,7 +34,8 @@ reduces them once a step, stage 2 for every micro-batch, for it keeps no whole g
 nobody can tell: the name is `"ZeRO 1 or 2"`.
 
 **Norms and flags**, such as an overflow or the norms of a clipping, are all-reduces of one number, or of one for each
-parameter tensor, after the passes. They may come with any of these, and name none.
+parameter tensor, after the passes. They may come with any of these, and name none. Here a group with norms of
+several numbers has other calls as well.
 
 **Example**: `num_params` 3216, one micro-batch
 

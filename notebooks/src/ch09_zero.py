@@ -1736,7 +1736,7 @@ rank_table(
 # | `reshard_after_forward` | the same name | `stage3_max_reuse_distance`, `stage3_max_live_parameters` |
 # | | `reshard_after_forward=8`: keep shards over 8 ranks from forward to backward | `zero_hpz_partition_size` (ZeRO++, 2306.10209) |
 # | `no_sync()` | `set_requires_gradient_sync(False)` | stage 1 only: with stages 2 and 3 it raises an error |
-# | `HybridShardedDataParallel` | a 2-D `DeviceMesh` | `mics_shard_size` |
+# | `HybridShardedDataParallel` | a 2-D `DeviceMesh` | `mics_shard_size` (until 0.19.6) |
 # | `policy=MixedPrecisionPolicy(...)` | `mp_policy=MixedPrecisionPolicy(...)` | `"bf16"`, `"fp16"` |
 # | `offload=Host()`, `offloaded(...)` | `offload_policy=CPUOffloadPolicy()` | `offload_param`, `offload_optimizer` |
 # | `clip_grad_norm_` | `torch.nn.utils.clip_grad_norm_`: right for DTensors, wrong for shards that are plain tensors | `"gradient_clipping"` |

@@ -8,15 +8,15 @@
 #
 # | core path | what | minutes |
 # |---|---|---|
-# | 1. What does a library take over? | one loop, four engines, on a page | 8 |
+# | 1. What does a library take over? | one loop, four engines, on a page | 6 |
 # | 2. Do they train alike? | losses to the last digit, and one default | 4 |
-# | 3. What is in a `ds_config`? | each key, and the chapter where you built it | 5, and exercises 1 and 2: 37 |
-# | 4. What do they send? | volumes from the record, beside the papers | 9 |
+# | 3. What is in a `ds_config`? | each key, and the chapter where you built it | 5, and exercises 1 and 2: 45 |
+# | 4. What do they send? | volumes from the record, beside the papers | 11 |
 # | 5. How does it break? | faults that nobody reports | 4 |
 # | 6. When to use which? | one table | 5 |
 #
-# After it you can read a configuration of DeepSpeed as the sum of chapters 3 to 10, and you know three places where it does
-# not do what its name says.
+# After it you can read a configuration of DeepSpeed as the sum of chapters 3 to 10, and you know where a library does not do
+# what one expects: a default that clips, an all-reduce in ZeRO 2, parameters that ZeRO 3 leaves whole.
 #
 # DeepSpeed is not among the packages of this course, for it compiles code when it is first used. Its runs were recorded,
 # and are shown here. **To run them yourself:** `make libraries` in the course's folder (some minutes). It makes an
@@ -43,7 +43,7 @@ world
 #
 # One GPT, one batch, one step. Without a library you write forward, loss, backward, the average of the gradients, clipping,
 # the update. A library takes some of that over, and what it has taken is seen by what is *missing* in the loop. Here are four
-# engines that are built from one description, whole:
+# **engines**, objects that own model, optimizer and step, built from one description, whole:
 
 # %%
 from dtlearn.libraries import page_engines
@@ -54,10 +54,10 @@ dtlearn.show_source(page_engines)
 # | | wraps the model | backward | reduces | clips | updates |
 # |---|---|---|---|---|---|
 # | torch's DDP, FSDP2 | they | you | they, inside `backward()` | you | you |
-# | Accelerate | it | it, for what is beneath | what is beneath | it | you |
+# | Accelerate | it | it, for what is beneath | what is beneath | you, through it; on DeepSpeed the configuration alone | you |
 # | DeepSpeed | it | it | it, in `engine.backward()` | it, unasked | it |
 #
-# An **engine** is an object that owns model, optimizer and step. The more it owns, the less one can see. So in this chapter
+# The more an engine owns, the less one can see. So in this chapter
 # every run is recorded (chapter 1's recorder): the calls of each rank, whoever made them.
 #
 # ## 2. Do they train alike?
@@ -65,17 +65,16 @@ dtlearn.show_source(page_engines)
 # Two ranks, three steps of AdamW, the same weights and batches. Torch's own run now, on your machine:
 
 # %%
-run = libraries.RunDescription(steps=3)  # a small GPT, 2 ranks, a global batch of 8
-for name in ("reference", "ddp", "fsdp2"):
-    found = libraries.run_library(
-        name, run if name != "reference" else libraries.REQUESTS["reference"][1]
-    )
-    print(f"{name:>10}:", [f"{loss:.4f}" for loss in found.losses])
+run = libraries.RunDescription()  # a small GPT, 2 ranks, 3 steps, a global batch of 8
+alone = libraries.RunDescription(world_size=1)
+for name, described in (("reference", alone), ("ddp", run), ("fsdp2", run)):
+    found = libraries.run_library(name, described)
+    print(f"{found.title:>11}:", [f"{loss:.4f}" for loss in found.losses])
 
 # %%
 alike = dtlearn.predict.choice(
     "DeepSpeed gets the same model, batches, AdamW and learning rate, ZeRO 2, and a configuration that says batch size, "
-    "optimizer and stage. Nothing else. Its three losses are",
+    "optimizer and stage. Nothing else. (The norm of the gradients is above 2 in every step.) Its three losses are",
     {
         "A": "the same to five digits in all three steps",
         "B": "the same in the first step, and another number from the second on",
@@ -125,11 +124,11 @@ rank_table(
         }
         for title, name in SHOWN.items()
     ],
-    caption="Losses; in all rows but the last, gradient_clipping is 0 or not there",
+    caption="Losses; in all rows but the last nothing is clipped",
 )
 
 # %% [markdown]
-# All libraries train alike, to the last digit that is printed. And the last row is not a bug of anybody: it is a default. Since version 0.19.3 DeepSpeed clips to a
+# All libraries train alike, to the last digit that is printed. And the last row is nobody's bug: it is a default. Since version 0.19.3 DeepSpeed clips to a
 # norm of 1.0 unless the configuration says otherwise; before that it did not clip
 # ([#8068](https://github.com/deepspeedai/DeepSpeed/pull/8068)). Whoever updates the library, and compares with last month's run, compares two
 # trainings.
@@ -144,8 +143,8 @@ print(
 )
 
 # %% [markdown]
-# Each key is something that you built. The ones that matter (all that this course knows are in `libraries.DS_KEYS`, with
-# the default of the version above, read from its code):
+# Each key is something that you built. The ones that matter; for the exercises read the first six now (all that this course knows are in
+# `libraries.DS_KEYS`, with the default of the version above, read from its code):
 
 # %% jupyter={"source_hidden": true}
 WANTED = (
@@ -154,7 +153,7 @@ WANTED = (
     "zero_optimization.overlap_comm", "zero_optimization.use_multi_rank_bucket_allreduce",
     "zero_optimization.stage3_param_persistence_threshold", "zero_optimization.stage3_prefetch_bucket_size",
     "zero_optimization.offload_optimizer.device", "zero_optimization.offload_param.device", "bf16.enabled",
-    "fp16.enabled", "activation_checkpointing.partition_activations", "tensor_parallel.autotp_size", "pipeline.stages",
+    "fp16.enabled", "activation_checkpointing.partition_activations", "tensor_parallel.autotp_size",
 )  # fmt: skip
 keys = {key.path: key for key in libraries.DS_KEYS}
 rank_table(
@@ -175,13 +174,17 @@ rank_table(
 #
 # $$\text{train\_batch\_size} = \text{micro-batch} \times \text{accumulation} \times dp$$
 #
-# DeepSpeed computes the one that is missing, and refuses three that do not fit. dp is the world over what shares a copy of the model:
+# DeepSpeed computes the one that is missing, and refuses three that do not fit. dp is the number of ranks, divided by those that share one copy
+# of the model:
 #
 # | ranks | tp | pp | dp | micro-batch | accumulation | train batch |
 # |---|---|---|---|---|---|---|
 # | 8 | 1 | 1 | 8 | 4 | 2 | 64 |
 # | 8 | 2 | 1 | 4 | 4 | 4 | 64 |
 # | 32 | 4 | 4 | 2 | 4 | 8 | 64 |
+#
+# (DeepSpeed learns tp from the `mpu` object that Megatron passes to it, and pp from its `PipelineModule`. It leaves its own `autotp_size` out of this equation in
+# 0.19.8: with tp 2, and the train batch alone given, it trains half of it and says nothing.)
 #
 # **Exercise 1.** The identity, as DeepSpeed fills it in.
 
@@ -196,19 +199,19 @@ rank_table(
 # %% [markdown]
 # ## 4. What do they send?
 #
-# A ring's all-gather or reduce-scatter of all parameters costs each rank $\Psi (N-1)/N$ bytes (chapter 9). Call that 1. Then DDP's
-# all-reduce is 2, and the ZeRO paper (1910.02054, section 7) says 2 for its stages 1 and 2, and 3 for stage 3.
+# A ring's all-gather or reduce-scatter of all $\Psi$ parameters costs each rank $\Psi (N-1)/N$ elements (chapter 9), 241 kB here. Call
+# that 1. Then DDP's all-reduce is 2, and the ZeRO paper (1910.02054, section 7) says 2 for its stages 1 and 2, and 3 for stage 3.
 
 # %%
 two = dtlearn.predict(
-    "In these units, what does DeepSpeed's ZeRO 2 send in a step, with its defaults?",
+    "In these units, what does DeepSpeed's ZeRO 2 send in a step, with its default way to reduce?",
     unit="",
     id="ch15.two",
 )
 
 # %%
 three = dtlearn.predict(
-    "And its ZeRO 3, with its defaults, on this GPT of 120,576 parameters?",
+    "And its ZeRO 3, with its defaults, on this GPT, whose largest tensor has 16,384 elements?",
     unit="",
     id="ch15.three",
 )
@@ -230,15 +233,42 @@ rank_table(
 )
 
 # %% [markdown]
-# There they are: an **all-reduce** of all gradients, 482 kB, where stage 2's name and paper have a reduce-scatter. Then an
-# all-gather of what was updated. That is 2 + 1. A bucket that holds gradients of several owners is all-reduced, and each rank
-# keeps its part: fewer calls, more bytes. One key switches it off. Stage 3 does the opposite: it sends *less* than the paper
-# says, because parameters below 100,000 elements stay whole on all ranks. In a small model that is every one of them.
+# There they are: an **all-reduce** of all gradients, 482 kB, where stage 2's name and paper have a reduce-scatter. Then a norm (an all-reduce of one
+# number), and an all-gather of what was updated. That is 2 + 1. With the default of one key, `use_multi_rank_bucket_allreduce`, every bucket is all-reduced, and each rank keeps its part: fewer
+# calls, more bytes. Stage 3 does the opposite, and sends *less* than the paper says: a parameter tensor below 100,000 elements stays whole on all
+# ranks, and what is whole after forward is not gathered again for backward. In a small model that is every one of them.
+
+# %% jupyter={"source_hidden": true}
+from dtlearn.viz import show
+from dtlearn.viz.zero.traffic_by_stage import traffic_by_stage
+
+FORMULA = {"ddp": 2, "fsdp2": 3, "zero1": 2, "zero2": 2, "zero2_reduce": 2, "zero3": 3, "zero3_paper": 3}
+TITLES = {name: results[name].title for name in FORMULA} | {
+    "zero2_reduce": "ZeRO 2, no all-reduce",
+    "zero3_paper": "ZeRO 3, as in the paper",
+}
+one_unit = 4 * parameters / 2
+show(
+    traffic_by_stage(
+        {
+            TITLES[name]: {kind.replace("-", "_"): n for kind, n in libraries.sent_by_kind(results[name]).items()}
+            for name in FORMULA
+        },
+        {TITLES[name]: units * one_unit for name, units in FORMULA.items()},
+        unit=("all parameters once", one_unit),
+        title="DeepSpeed's defaults send other volumes than the papers say",
+        label=f"recorded, two ranks, {stored.date}; the mark: the papers",
+    ),
+    alt="Bars of what a rank sends in a step, in units of all parameters once, with a mark where the papers have it. "
+    + "; ".join(f"{TITLES[name]}: {volumes[name]:.2f}, by the papers {units}" for name, units in FORMULA.items())
+    + ".",
+)
 
 # %% jupyter={"source_hidden": true}
 rank_table(
     [
         {
+            "run": results[finding.run].title.removeprefix("DeepSpeed, "),
             "expected": finding.says,
             "volume": f"{finding.expected} expected, {finding.found:g} found",
             "because": finding.because,
@@ -250,12 +280,12 @@ rank_table(
 )
 
 # %% [markdown]
-# Neither is a mistake: one call in place of many saves latency, and so does not gathering small parameters again and again. But whoever computes the time of a step from the paper is wrong by
-# half, and whoever tests ZeRO 3 on a small model tests something else.
+# None of these is a mistake: one call in place of many saves latency, and so does keeping small parameters whole. But whoever computes the time of a step from the paper is wrong, in ZeRO 2
+# by half, and whoever tests ZeRO 3 on a small model tests something else.
 #
 # ## 5. How does it break?
 #
-# A configuration is data, and faults in data are silent. Here are five in one:
+# A configuration is data, and faults in data are silent. Here are four in one:
 
 # %%
 faulty = {
@@ -268,12 +298,12 @@ faulty = {
 
 # %%
 silent = dtlearn.predict.choice(
-    "A pipeline of 2 stages, 8 ranks, on a processor. DeepSpeed reports all of its five faults but",
+    "A pipeline of 2 stages, 8 ranks, on a processor. Which of the four does DeepSpeed not report?",
     {
-        "A": "the key gradient_accumulation_step, and that no clipping is stated",
-        "B": "ZeRO 3 in a pipeline",
-        "C": "fp16 on a processor",
-        "D": "OneBitAdam",
+        "A": "gradient_accumulation_step, which is not how the key is spelt",
+        "B": "ZeRO 3 in a pipeline of two stages",
+        "C": "fp16 on a processor, which it does not support",
+        "D": "OneBitAdam, an optimizer that was removed",
     },
     id="ch15.silent",
 )
@@ -286,7 +316,7 @@ for fault in libraries.check_ds_config(faulty, world_size=8, device="cpu", pp=2)
     print("-", fault)
 
 # %% [markdown]
-# `libraries.check_ds_config` is a few rules over that table of keys. `dtlearn doctor` knows what breaks before a
+# (The fifth is what is not there: clipping.) `libraries.check_ds_config` is a few rules over that table of keys. `dtlearn doctor` knows what breaks before a
 # configuration is read: no compiler, a lock that a killed build left behind (the next run waits for ever, without a word),
 # an old version.
 #
@@ -325,15 +355,16 @@ rank_table(
 )
 
 # %% [markdown]
-# ZeRO 3 keeps more than DDP here: of it 482 kB are parameters that stay whole, which the row "as in the paper" does without, and
-# the rest buffers that a large model would not notice. Seconds are missing on purpose: on a processor, with a model this small,
-# they would measure Python.
+# "Your lines" are those of section 1's page, without the `ds_config`'s. ZeRO 3 keeps more than DDP here: its parameters stay whole (482 kB), its bucket
+# is as large as this run sets it (482 kB), and the rest are this rank's halves: of weights (twice, for it keeps an fp32 copy of fp32
+# weights too), of gradients and of Adam's state. Seconds are missing on
+# purpose: on a processor, with a model this small, they would measure Python.
 #
 # | take | when |
 # |---|---|
 # | DDP | the model fits, with its optimizer |
 # | FSDP2 | it does not; you want to see and change the loop; other parallelism comes beside it (chapter 14) |
-# | DeepSpeed | offload to host or NVMe, its pipeline, ZeRO++ between nodes, or code that is written for it |
+# | DeepSpeed | offload to host or NVMe, its pipeline, ZeRO++ between nodes, Ulysses for long sequences, or code that is written for it |
 # | Accelerate | one script for all of these, chosen by a file |
 # | Megatron-core | the largest models: its layers with tp, sequence, context, expert and pipeline parallelism |
 #
@@ -411,7 +442,7 @@ for name in ("zero2", "zero2_small_buckets", "zero2_default_buckets"):
 # %% tags=["nbval-ignore-output"]
 try:
     for estimate in libraries.compare_estimates(
-        175_000_000_000, 12288 * 4 * 12288, ranks=64
+        175_000_000_000, 50257 * 12288, ranks=64
     ):
         paper, theirs = estimate.paper_bytes / 1e9, estimate.deepspeed_bytes / 1e9
         print(
@@ -429,7 +460,7 @@ except libraries.LibraryMissing as missing:
 # ## The 2 x 4 x 4 of DeepSpeed, in small
 #
 # *Needs: chapters 10 and 14.* DeepSpeed's picture of 3D parallelism has 32 GPUs: two replicas with ZeRO 1, pipelines of four stages, layers over four. Here
-# with two of each that runs on four ranks: `PipelineModule` and ZeRO 1, AutoTP and ZeRO 1; and torch's own.
+# two of the three at a time run on four ranks, two ranks each: `PipelineModule` and ZeRO 1, AutoTP and ZeRO 1; and torch's own.
 
 # %% jupyter={"source_hidden": true}
 rank_table(
@@ -455,7 +486,7 @@ rank_table(
 
 # %% [markdown]
 # Its `PipelineEngine` refuses ZeRO 2 and 3 (chapter 14 says why). It calls the accumulation steps micro-batches, and takes the data
-# itself: `engine.train_batch(iterator)`. Inputs of a stage in bf16 the caller has to cast.
+# itself: `engine.train_batch(iterator)`. In bf16 the caller has to cast a stage's inputs.
 #
 # ## 16 bits
 #
@@ -481,18 +512,21 @@ rank_table(
             "zero2_fp16",
         )
     ],
-    caption="bf16 and fp16; DDP's is autocast, whose gradients are sent in fp32",
+    caption="bf16 and fp16; DDP's is autocast, whose gradients are sent in fp32; FSDP2 gathers in bf16 and reduces in fp32",
 )
 
 # %% [markdown]
 # `bf16.enabled` makes the *model* bf16 and keeps fp32 masters in the optimizer. Stage 0's losses are the farthest off, and not by rounding: see
-# HelloDeepSpeed, below. Gradients travel in bf16, half the bytes, and are added up in it unless `communication_data_type` or `data_types.grad_accum_dtype` say fp32.
-# fp16 brings DeepSpeed's own dynamic loss scale (start 2^16, halves after two overflows: `hysteresis`), and it refuses fp16 on a processor.
+# HelloDeepSpeed, below. Gradients travel in bf16, half the bytes, unless `communication_data_type` says fp32 (`data_types.grad_accum_dtype` changes only
+# how micro-batches are added up).
+# fp16 brings DeepSpeed's own dynamic loss scale (it starts at 2^16, and the first overflow is forgiven: `hysteresis`), and it refuses fp16 on a
+# processor (for the row above that was switched off).
 #
 # ## From a checkpoint of ZeRO 3 to one file
 #
 # *Needs: section 4; chapter 9's checkpoints.* `engine.save_checkpoint` writes two files for each rank: a model file with names and shapes, and the
-# rank's part of a flat buffer with fp32 weights and Adam's state. `module.state_dict()` under stage 3 has empty tensors. Beside the checkpoint lies `zero_to_fp32.py`, which puts
+# rank's part of a flat buffer with fp32 weights and Adam's state. `module.state_dict()` under stage 3 has empty tensors, where they are above
+# the persistence threshold (in a small model none is: another fault that a small test hides). Beside the checkpoint lies `zero_to_fp32.py`, which puts
 # the parts together. Parameter after parameter, each cut into N equal parts, padded to a multiple of N:
 #
 # | parameter | elements | on each of 2 ranks | padding |
@@ -505,7 +539,8 @@ rank_table(
 # %% exercise="ch15.one_file"
 
 # %% [markdown]
-# A **universal checkpoint** goes further: a folder for each parameter, with weight and moments whole, which any number of ranks and any layout can read.
+# A **universal checkpoint** goes further: a folder for each parameter, with weight and moments whole, which another number of ranks can read (with tp or a pipeline it has to be
+# told how its parameters are divided).
 
 # %% tags=["nbval-ignore-output"]
 try:
@@ -523,7 +558,7 @@ except libraries.LibraryMissing as missing:
 # %% [markdown]
 # ## Who starts the ranks?
 #
-# *Needs: chapter 1.* `torchrun`, `deepspeed --num_gpus 2`, `accelerate launch`: each starts processes and sets variables. What each says to rank 0 here:
+# *Needs: chapter 1.* `torchrun`, `deepspeed --num_gpus 2`, `accelerate launch`: each starts processes and sets variables. What each tells rank 0 here:
 
 # %% tags=["nbval-ignore-output"]
 SHOW = (
@@ -663,13 +698,14 @@ def first_update(steps_before: int) -> float:
 print(f"{first_update(1) / first_update(0):.3f}")
 
 # %% [markdown]
-# The bias correction is that of step 2 (chapter 7's Adam): $0.1/(1 - 0.9^2) = 0.526$ over $\sqrt{0.001/(1 - 0.999^2)} = 0.707$. In
+# Adam divides its two means by the weight that they have gathered so far (the bias correction); here by that of two steps: $0.1/(1 - 0.9^2) = 0.526$ over $\sqrt{0.001/(1 - 0.999^2)} = 0.707$. In
 # fp16 there is a second fault: the gradients are divided by a loss scale that the loss was never multiplied by, and Adam hides a
-# constant factor, but for its $\epsilon$. DeepSpeed has open pull requests for both
-# ([#5104](https://github.com/deepspeedai/DeepSpeed/pull/5104), [#8393](https://github.com/deepspeedai/DeepSpeed/pull/8393)).
+# constant factor, except through its $\epsilon$. DeepSpeed took the early step out of ZeRO 1 to 3 in February 2024
+# ([#5104](https://github.com/deepspeedai/DeepSpeed/pull/5104)), and left it in the optimizers of stage 0, that for GPUs too; for the second fault there is a pull request
+# ([#8393](https://github.com/deepspeedai/DeepSpeed/pull/8393)).
 # The first fault was found and mended in [TorchTitan](https://github.com/pytorch/torchtitan/pull/4382) and in
 # [Megatron's FSDP](https://github.com/NVIDIA/Megatron-LM/pull/5976) in the summer of 2026: "1.34x", which is 1/0.744. No loss
-# curve shows it. A plain twin does, and so does printing `optimizer.state` before the first step.
+# curve alone shows it. A plain twin beside it does, and so does printing `optimizer.state` before the first step.
 #
 # What texts say of this example, and what is so:
 #
@@ -718,20 +754,21 @@ print(f"{first_update(1) / first_update(0):.3f}")
 #
 # **"ZeRO 3 divides every parameter."** Not those under 100,000 elements.
 #
-# **"Never call `loss.backward()` with DeepSpeed."** It was true: scaling and reduction were silently skipped. Recent versions accept it
-# ([#7665](https://github.com/deepspeedai/DeepSpeed/pull/7665)).
+# **"Never call `loss.backward()` with DeepSpeed."** It was true: scaling and reduction were silently skipped. Since
+# [#7665](https://github.com/deepspeedai/DeepSpeed/pull/7665) stages 1 to 3 accept it; stage 0 raises an error, and with fp16 so do all unless it is
+# `engine.scale(loss).backward()`.
 #
 # **"An unknown key raises an error."** At the top level it is ignored.
 #
-# **"Accelerate is slower than what it wraps."** It sends the same calls; see the record.
+# **"Accelerate sends more than what it wraps."** It sends the same calls; see the record.
 #
-# **"1-bit Adam is a flag of DeepSpeed, as in this file."** Until 0.19.6; now it is "not a supported DeepSpeed Optimizer". It was removed, as was its compression, sparse attention and MiCS
-# ([#8490](https://github.com/deepspeedai/DeepSpeed/pull/8490)); chapter 5 has one.
+# **"1-bit Adam is a flag of DeepSpeed."** Until 0.19.6; now it is "not a supported DeepSpeed Optimizer". It was removed, as were its compression, sparse attention and MiCS
+# ([#8489](https://github.com/deepspeedai/DeepSpeed/issues/8489)); chapter 5 has one.
 #
-# Five more, from widely read introductions to the subject:
+# Five more, from introductions to the subject:
 #
-# **"Here are two `ds_config` files."** Neither is JSON: one contains `...`, the other a comma before a brace, and `json.loads` stops at either. DeepSpeed
-# also takes a dictionary, and Python allows that comma.
+# **"Here are two `ds_config` files."** Neither is JSON: one contains `...`, the other a comma before a brace, and `json.loads` stops at either. (DeepSpeed
+# reads files more kindly, with hjson: it takes the comma, and stops at the dots.)
 #
 # **"The master node hands out the tasks and monitors the others."** `MASTER_ADDR` is the host of the store where ranks
 # [find each other](https://docs.pytorch.org/docs/stable/distributed.html#tcp-initialization). In training no rank gives orders, and what watches
@@ -745,8 +782,8 @@ print(f"{first_update(1) / first_update(0):.3f}")
 # **"PyTorch has no pipeline and no model parallelism."** It has
 # [`torch.distributed.pipelining`](https://docs.pytorch.org/docs/stable/distributed.pipelining.html),
 # [`parallelize_module`](https://docs.pytorch.org/docs/stable/distributed.tensor.parallel.html) and
-# [`fully_shard`](https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html), and the first came from FairScale's `Pipe`
-# ([#44090](https://github.com/pytorch/pytorch/pull/44090)), replaced since.
+# [`fully_shard`](https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html), and the first, from
+# [PiPPy](https://github.com/pytorch/PiPPy), took the place of an older one that came from FairScale's `Pipe` ([#44090](https://github.com/pytorch/pytorch/pull/44090)).
 #
 # **"DeepSpeed combines ZeRO, pipeline and tensor parallelism in any way."** "ZeRO-2 and ZeRO-3 are incompatible with pipeline parallelism" is the
 # message of its own assertion
@@ -771,12 +808,13 @@ print(f"{first_update(1) / first_update(0):.3f}")
 #
 # <details><summary>With eight micro-batches a step, which of ZeRO 1 and 2 sends less?</summary>
 #
-# Stage 1: it keeps whole gradients, and reduces once. Stage 2 reduces after each micro-batch.
+# Stage 1: it keeps whole gradients, and reduces once. Stage 2 reduces after each micro-batch, unless the code says
+# `engine.coalesce_grad_reduction()` (since 0.19.2), and then it keeps whole gradients, too.
 # </details>
 #
 # <details><summary>You save `model.state_dict()` under ZeRO 3. What is in it?</summary>
 #
-# Empty tensors: each rank holds pieces of a flat buffer. Save by the engine and use `zero_to_fp32.py`, or set
+# Empty tensors, for all parameters above the persistence threshold: each rank holds pieces of a flat buffer. Save by the engine and use `zero_to_fp32.py`, or set
 # `stage3_gather_16bit_weights_on_model_save`.
 # </details>
 #

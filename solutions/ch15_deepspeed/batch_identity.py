@@ -5,7 +5,7 @@ A step of training takes
 > `train_batch_size` = `train_micro_batch_size_per_gpu` · `gradient_accumulation_steps` · dp
 
 samples. dp is the number of data-parallel replicas: the ranks, divided by those that share one replica's
-layers (`tp`) and those that have one after the other (`pp`).
+layers (`tp`) and those that hold its stages (`pp`).
 
 **Given** `config`, a `ds_config` in which some of the three keys may be missing; `world_size`; `tp`; `pp`.
 

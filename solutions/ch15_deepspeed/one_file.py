@@ -20,7 +20,7 @@ In each `model_states` are
 | key | what it is |
 |---|---|
 | `param_shapes` | a list of dicts, name -> shape: the trained parameters |
-| `frozen_param_shapes` | a dict, name -> shape, or `None` |
+| `frozen_param_shapes` | a dict, name -> shape; empty where nothing is frozen |
 | `frozen_param_fragments` | a dict, name -> this rank's part: a vector of ceil(numel / N) |
 | `shared_params` | a dict, name -> the other name of the same parameter, which is in one of the two above |
 | `buffer_names`, `module` | of `module` only these entries are buffers; they are whole |
@@ -29,7 +29,7 @@ All but the fragments is the same on all ranks. The parts of a parameter, in the
 elements; where N does not divide them, **padding** follows at the end, with any values.
 
 **Return** a dict, name -> tensor in its whole shape, of all trained, frozen and shared parameters and buffers.
-Buffers of floating-point numbers become float32; the rest stays as it is. A shared parameter is the same
+Buffers of floating-point numbers become float32; all else keeps its dtype. A shared parameter is the same
 tensor under both names.
 
 **Example** with 2 ranks: `param_shapes = [{"w": (3,), "b": (2,)}]`
@@ -67,7 +67,7 @@ def one_file(files: dict[str, Any]) -> dict[str, torch.Tensor]:
     for name in first["buffer_names"]:
         buffer = first["module"][name]
         state[name] = buffer.float() if buffer.is_floating_point() else buffer
-    for name, shape in (first["frozen_param_shapes"] or {}).items():
+    for name, shape in first["frozen_param_shapes"].items():
         state[name] = whole([model["frozen_param_fragments"][name] for model in models], shape)
     flats = [torch.cat(optim["fp32_flat_groups"]) for optim in optims]
     for name, shape in (item for group in first["param_shapes"] for item in group.items()):

@@ -65,10 +65,22 @@ JOBS = {
     "ZeRO 3": Job("ZeRO 3", "deepspeed", options={"stage": 3}),
     "ZeRO 3 layer by layer": Job("ZeRO 3", "deepspeed", 2, 2, 32, options={"stage": 3, **UNIT}),
     "ZeRO 3, accumulating": Job("ZeRO 3", "deepspeed", 2, 2, 32, 2, options={"stage": 3, **UNIT}),
+    "ZeRO 1 in small buckets, accumulating": Job(
+        "ZeRO 1", "deepspeed", width=15, micro_batches=2, options={"stage": 1, "bf16": True, "reduce_bucket_size": 900}
+    ),
+    "ZeRO 2 in small buckets, accumulating": Job(
+        "ZeRO 2", "deepspeed", width=15, micro_batches=2, options={"stage": 2, "bf16": True, "reduce_bucket_size": 900}
+    ),
+    "ZeRO 3 in small buckets": Job(
+        "ZeRO 3", "deepspeed", 2, 2, 32, options={"stage": 3, **UNIT, "reduce_bucket_size": 4500}
+    ),
     "tensor parallel": Job("tensor parallel", "dtensor"),
     "tensor parallel, accumulating": Job("tensor parallel", "dtensor", 4, 2, micro_batches=2),
     "pipeline": Job("pipeline", "pipelining", layers=2, micro_batches=4),
     "tensor parallel and FSDP2": Job("tensor parallel and FSDP2", "dtensor", 4, 2, options={"tp": 2, "fsdp": True}),
+    "tensor parallel and FSDP2, clipping": Job(
+        "tensor parallel and FSDP2", "dtensor", 4, 2, options={"tp": 2, "fsdp": True, "clip": 1.0}
+    ),
     "tensor parallel and DDP": Job("tensor parallel and DDP", "dtensor", 4, 2, options={"tp": 2, "ddp": True}),
 }
 

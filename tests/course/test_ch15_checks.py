@@ -95,10 +95,10 @@ def test_batch_sizes_are_filled_in_as_by_deepspeed(one_process_group):
 def test_the_check_reads_a_config_as_deepspeed_does(one_process_group):
     for name, params in ds_config.CASES.items():
         given = ds_config.inputs(Case(name, 1, 1, params))[0]
-        if given["refused"]:
+        if given["refused"] or given["tries"]:
             continue
         facts = ds_config.on_rank(solution("ds_config"), **given)
-        request = {name: value for name, value in given.items() if name not in ("refused", "twice")}
+        request = {name: value for name, value in given.items() if name not in ("refused", "twice", "tries")}
         real = as_deepspeed_reads(solution("ds_config")(**request), request["world_size"] // request["pp"])
         zero = real.zero_config
         devices = [getattr(zero, key) for key in ("offload_optimizer", "offload_param")]

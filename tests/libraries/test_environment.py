@@ -14,6 +14,7 @@ from dtlearn.libraries.environment import (
     libraries_python,
     python_with,
     versions,
+    wrong_variable,
 )
 
 
@@ -26,8 +27,43 @@ def test_what_is_here_runs_here():
 def test_what_is_nowhere_says_how_to_get_it(monkeypatch, tmp_path):
     monkeypatch.setenv(environment.VARIABLE, str(tmp_path / "python"))
     assert libraries_python() is None
+    with pytest.raises(LibraryMissing, match="DTLEARN_LIBRARIES_PYTHON is .*, which is no program: unset"):
+        python_with("no_such.library")
+    monkeypatch.delenv(environment.VARIABLE)
+    monkeypatch.setattr(environment, "FOLDER", str(tmp_path))
     with pytest.raises(LibraryMissing, match="make libraries"):
         python_with("no_such.library")
+
+
+@pytest.mark.parametrize("mode", [0o644, 0o755])
+def test_a_variable_that_names_no_program(mode, monkeypatch, tmp_path):
+    """A text that may be executed is found out when it is."""
+    file = tmp_path / "python"
+    file.write_text("no program")
+    file.chmod(mode)
+    monkeypatch.setenv(environment.VARIABLE, str(file))
+    assert bool(wrong_variable()) is (mode == 0o644)
+    with pytest.raises(LibraryMissing):
+        python_with("no_such.library")
+    with pytest.raises(RuntimeError, match="cannot be started"):
+        answer_of(file, "module", [], 60)
+
+
+@pytest.mark.parametrize("script", ["exit 0", 'echo garbage > "$4"'])
+def test_a_program_that_is_no_python_is_said(script, tmp_path):
+    program = tmp_path / "python"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    with pytest.raises(RuntimeError, match="gave no answer: is it a Python"):
+        answer_of(program, "module", [], 60)
+
+
+def test_one_that_takes_too_long_is_said(tmp_path):
+    program = tmp_path / "python"
+    program.write_text("#!/bin/sh\nexec sleep 60\n")
+    program.chmod(0o755)
+    with pytest.raises(RuntimeError, match=r"did not end within 1 s. If it was building"):
+        answer_of(program, "module", [], 1)
 
 
 def test_another_python_is_asked(monkeypatch):

@@ -20,22 +20,26 @@ from . import MAY_HELP
 
 # Of each case: `max_norm`; `accumulation`; `missing`, samples that the last held-out batches are short of.
 CASES: dict[str, dict[str, Any]] = {
-    "a step for each batch": {"missing": 1},
+    "a step for each batch": {"missing": 2},
     "gradients longer than max_norm": {
         "says": "a gradient longer than max_norm is scaled down to it",
-        **{"max_norm": 0.125, "missing": 1},
+        **{"max_norm": 0.125, "missing": 2},
     },
     "gradients shorter than max_norm": {
         "says": "a gradient shorter than max_norm stays as it is",
-        **{"max_norm": 1e3, "missing": 1},
+        **{"max_norm": 1e3, "missing": 2},
     },
     "gradient accumulation": {
         "says": "the learning rate follows the steps of the optimizer, not the batches",
-        **{"accumulation": 2, "missing": 1},
+        **{"accumulation": 3, "missing": 2},
     },
     "held-out samples that fill the last batches": {
         "says": "where nothing was filled up, all samples of the last batches count",
         "missing": 0,
+    },
+    "held-out samples that a whole batch is short of": {
+        "says": "samples that fill up may be more than one rank's batch: all of them are cut",
+        "missing": 4,
     },
 }
 # Parts of the solution; `as_found`, which stands in the same file, has each of them otherwise.
@@ -91,24 +95,27 @@ EDITS = (
          {RATE: "min(1.0, max(0, number // accumulation - 1) / warmup)"}),
     Edit("the warm-up is left out", {RATE: "1.0"}),
     Edit("samples that only fill up the last batches count twice", of(EVALUATE, {CUT: ""})),
+    Edit("only the last rank's batch is taken to be filled up: more of them may be",
+         {CUT: "[: len(everyone) - -num_samples % len(own)]"}),
     Edit("every held-out batch is cut, not the last ones only",
          of(EVALUATE, {"if number == len(held_out):": "if number:"})),
     Edit("each rank evaluates its own held-out batches alone",
          of(EVALUATE, {"torch.cat(parts)": "own"})),
 )  # fmt: skip
-SIZE, WIDTH, BATCHES, HELD_OUT = 3, 2, 4, 2
+SIZE, WIDTH, OUTPUTS, BATCHES, HELD_OUT = 3, 2, 3, 6, 2
 
 
 def inputs(case: Case) -> Given:
     g, p, n = case.generator(), case.params, case.world_size
-    weight, bias = torch.randn(1, WIDTH, generator=g), torch.randn(1, generator=g)
-    x, y = (torch.randn(HELD_OUT * n * SIZE, width, generator=g) for width in (WIDTH, 1))
-    num_samples = len(x) - p["missing"]
+    weight, bias = torch.randn(OUTPUTS, WIDTH, generator=g), torch.randn(OUTPUTS, generator=g)
+    x, y = (torch.randn(HELD_OUT * n * SIZE, width, generator=g) for width in (WIDTH, OUTPUTS))
+    num_samples = len(x) - min(p["missing"], n * SIZE - 1)  # one sample is left, at least
     order = torch.arange(len(x)) % num_samples  # the first samples again, at the end
     turns = order.view(HELD_OUT, n, SIZE)
     given = []
     for rank in range(n):
-        batches = [[torch.randn(SIZE, WIDTH, generator=g) + rank, torch.randn(SIZE, 1, generator=g)] for _ in range(4)]
+        pair = lambda: [torch.randn(SIZE, width, generator=g) for width in (WIDTH, OUTPUTS)]  # noqa: E731
+        batches = [[x + rank, y] for x, y in (pair() for _ in range(BATCHES))]
         held_out = [[x[turn], y[turn]] for turn in turns[:, rank]]
         own = {"weight": weight, "bias": bias, "batches": batches, "held_out": held_out, "num_samples": num_samples}
         options = {"lr": 0.125, "warmup": 3, "accumulation": p.get("accumulation", 1)}

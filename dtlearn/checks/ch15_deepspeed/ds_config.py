@@ -17,12 +17,13 @@ from dtlearn.runtime.record.record import Record
 from ..sent import no_stores
 from . import MAY_HELP
 
-# Of each case: what it asks for, in the place of `PLAIN`. Of a refusal, `refused`: nothing else is looked at.
+# Of each case: what it asks for, in the place of `PLAIN`. Of a refusal, `refused`: nothing else is looked at. `tries`:
+# several requests, of which only whether they are refused. `half`: half of the replicas have a micro-batch too many.
 PLAIN = {"world_size": 4, "pp": 1, "precision": "fp32", "stage": 0, "offload": "none", "clipping": 0.5}
 PLAIN |= {"rule": "adamw", "device": "cuda"}
 CASES: dict[str, dict[str, Any]] = {
-    "one pass a step": {"passes": 1},
-    "gradient accumulation": {"says": "the identity: global batch = micro-batch * accumulation * replicas"},
+    "one pass a step": {"passes": 1, "clipping": 2.5},
+    "gradient accumulation": {"says": "global batch = micro-batch * accumulation * replicas", "world_size": 6},
     "no clipping": {
         "says": "no clipping is stated as gradient_clipping 0: a key that is left out means 1.0",
         "clipping": None,
@@ -44,50 +45,52 @@ CASES: dict[str, dict[str, Any]] = {
     },
     "a pipeline": {
         "says": "the ranks of one pipeline are one replica: their samples count once",
-        **{"pp": 2, "stage": 1, "precision": "bf16"},
+        **{"world_size": 12, "pp": 3, "stage": 1, "precision": "bf16", "passes": 2},
     },
     "two requests": {
-        "says": "a second request changes the config of the first: make every dict anew",
-        **{"stage": 3, "twice": True},
+        "says": "two configs share a dict, so a change of one changes the other: make every dict anew",
+        **{"stage": 3, "offload": "parameters", "precision": "bf16", "twice": True},
     },
     "a batch that does not fit": {
         "says": "expected a ValueError for a global batch that micro-batches and replicas do not divide",
-        **{"refused": True, "more_samples": 1},
+        **{"refused": True, "half": True},
     },
     "fp16 on a processor": {
         "says": "expected a ValueError for fp16 on a processor",
         **{"refused": True, "precision": "fp16", "device": "cpu"},
     },
     "bf16 on a processor": {"says": "a processor takes bf16", "precision": "bf16", "device": "cpu"},
-    "ZeRO 2 with a pipeline": {
-        "says": "expected a ValueError for ZeRO 2 with a pipeline: PipelineEngine asserts a lower stage",
-        **{"refused": True, "pp": 2, "stage": 2},
+    "ZeRO 2 and 3 with a pipeline": {
+        "says": "expected a ValueError for ZeRO 2 and 3 with a pipeline: PipelineEngine asserts a lower stage",
+        **{"refused": True, "tries": {"ZeRO 2": {"pp": 2, "stage": 2}, "ZeRO 3": {"pp": 4, "stage": 3}}},
     },
     "offload without ZeRO": {
         "says": "expected a ValueError for an offloaded optimizer in stage 0, where the key is ignored",
         **{"refused": True, "offload": "optimizer"},
     },
-    "parameters offloaded in stage 2": {
+    "parameters offloaded below stage 3": {
         "says": "expected a ValueError for offloaded parameters below stage 3, where the key is ignored",
-        **{"refused": True, "stage": 2, "offload": "parameters"},
+        **{"refused": True, "tries": {f"ZeRO {n}": {"stage": n, "offload": "parameters"} for n in (0, 1, 2)}},
+    },
+    "what goes together": {
+        "says": "no rule forbids this: it is refused all the same",
+        "tries": {
+            "a pipeline without ZeRO": {"pp": 2},
+            "a pipeline in fp16": {"pp": 2, "stage": 1, "precision": "fp16"},
+            **{f"the optimizer offloaded in ZeRO {n}": {"stage": n, "offload": "optimizer"} for n in (2, 3)},
+        },
     },
 }
-REPLICAS, STEPS = (
-    "replicas = world_size // pp",
-    '"gradient_accumulation_steps": global_batch // (micro_batch * replicas)',
-)
+REPLICAS, STEPS = "replicas = world_size // pp", '_accumulation_steps": global_batch // (micro_batch * replicas)'
 CLIP, TRAIN = '"gradient_clipping": 0.0 if clipping is None else clipping,', '"train_batch_size": global_batch,'
 PRECISION, ZERO = 'config[precision] = {"enabled": True}', 'zero: dict[str, Any] = {"stage": stage}'
 NOT_FP32, MODE = 'if precision != "fp32":', '"adam_w_mode": rule == "adamw"'
 OFFLOAD, PARAM = 'zero["offload_optimizer"] = {"device": "cpu"}', 'zero["offload_param"] = {"device": "cpu"}'
 WITH_OPTIMIZER, TORCH = 'if offload != "none":', '"torch_adam": True, '
 EDITS = (
-    Edit("the accumulation stays 1 while the global batch holds more passes",
-         {STEPS: '"gradient_accumulation_steps": 1'}),
-    Edit("the global batch is that of one replica: all replicas count",
-         {TRAIN: '"train_batch_size": global_batch // replicas,'}),
-    Edit("the accumulation leaves out the replicas",
-         {STEPS: '"gradient_accumulation_steps": global_batch // micro_batch'}),
+    Edit("the accumulation stays 1 while the global batch holds more passes", {STEPS: '_accumulation_steps": 1'}),
+    Edit("the global batch is one replica's: all count", {TRAIN: '"train_batch_size": global_batch // replicas,'}),
+    Edit("the accumulation leaves out the replicas", {STEPS: '_accumulation_steps": global_batch // micro_batch'}),
     Edit("clipping is not stated where none is wanted: its default is 1.0, not 0",
          {CLIP: '**({} if clipping is None else {"gradient_clipping": clipping}),'}),
     Edit("clipping is never stated: its default is 1.0", {CLIP: ""}),
@@ -114,17 +117,22 @@ EDITS = (
          {WITH_OPTIMIZER: 'if offload == "optimizer":'}),
     Edit("the parameters stay on the GPU", {PARAM: "pass"}),
     Edit("the stages of a pipeline are counted as replicas", {REPLICAS: "replicas = world_size"}),
-    Edit("every call returns the same inner dict: a second request changes the config of the first",
+    Edit("every call returns the same inner dict: two configs share it",
          {ZERO: 'zero = ds_config.__dict__.setdefault("zero", {})\n    zero.clear()\n    zero["stage"] = stage'}),
-    Edit("a batch that does not fit is rounded down", {"if global_batch % (micro_batch * replicas):": "if False:"}),
     Edit("fp16 is let through on a processor", {'if precision == "fp16" and device == "cpu":': "if False:"}),
     Edit("all 16-bit formats are refused on a processor: bf16 runs there",
          {'if precision == "fp16" and device': 'if precision != "fp32" and device'}),
     Edit("fp16 is refused on a GPU, too", {'if precision == "fp16" and device == "cpu":': 'if precision == "fp16":'}),
     Edit("ZeRO 2 is let through with a pipeline", {"if pp > 1 and stage > 1:": "if pp > 1 and stage > 2:"}),
+    Edit("ZeRO 3 is let through with a pipeline", {"if pp > 1 and stage > 1:": "if pp > 1 and stage == 2:"}),
+    Edit("a pipeline without ZeRO is refused: stages 0 and 1 go", {"if pp > 1 and stage > 1:": "if pp > 1 != stage:"}),
     Edit("ZeRO 1 is refused with a pipeline: it is the one that goes", {"stage > 1:": "stage > 0:"}),
     Edit("offload is let through without ZeRO", {"if stage < least:": "if stage and stage < least:"}),
     Edit("offloaded parameters are let through below stage 3", {'"parameters": 3}': '"parameters": 1}'}),
+    Edit("offloaded parameters are let through without ZeRO, or in stage 1: from stage 3 on",
+         {"if stage < least:": 'if stage < least and (stage == 2 or offload == "optimizer"):'}),
+    Edit("a batch is let through that micro-batch and replicas divide one by one: their product has to",
+         {"if global_batch % (micro_batch * replicas):": "if global_batch % micro_batch or global_batch % replicas:"}),
 )  # fmt: skip
 
 
@@ -132,17 +140,20 @@ def inputs(case: Case) -> Given:
     g, p = case.generator(), case.params
     micro, passes, lr, decay = (int(torch.randint(low, low + 4, (), generator=g)) for low in (3, 2, 1, 1))
     request = {**PLAIN, **{key: value for key, value in p.items() if key in PLAIN}}
-    replicas = request["world_size"] // request["pp"]
-    batch = micro * p.get("passes", passes) * replicas + p.get("more_samples", 0)
+    replicas, micro = request["world_size"] // request["pp"], micro * 2 if p.get("half") else micro
+    batch = micro * p.get("passes", passes) * replicas + micro * replicas // 2 * p.get("half", False)
     request |= {"micro_batch": micro, "global_batch": batch, "lr": lr / 1000, "weight_decay": decay / 8}
-    return [{**request, "refused": p.get("refused", False), "twice": p.get("twice", False)}] * case.world_size
+    request["clipping"] = request["clipping"] and request["clipping"] + decay / 16  # 0.5 and more, or 2.5 and more
+    control = {"refused": False, "twice": False, "tries": {}}
+    return [{**request, **{key: p.get(key, default) for key, default in control.items()}}] * case.world_size
 
 
-def on_rank(answer: Any, refused: bool, twice: bool, **request: Any) -> Any:
+def on_rank(answer: Any, refused: bool, twice: bool, tries: Any, **request: Any) -> Any:
     from dtlearn.grading.on_rank.tools import refusal
 
-    if refused:
-        return refusal(answer, **request).partition(" that names")[0]
+    if tries or refused:
+        said = {name: refusal(answer, **{**request, **own}).partition(" that")[0] for name, own in tries.items()}
+        return said or refusal(answer, **request).partition(" that")[0]
     try:
         config = answer(**request)
     except ValueError as error:
@@ -150,15 +161,26 @@ def on_rank(answer: Any, refused: bool, twice: bool, **request: Any) -> Any:
     if not isinstance(config, dict):
         return config
     if twice:
-        answer(**{**request, "stage": 0, "clipping": 9.0, "lr": 1.0})
+        second = [answer(**request)]
+        for one in second:  # those in it follow
+            second += [part for part in one.values() if isinstance(part, dict)]
+        for one in second:
+            one.clear()
+    no_dicts = []
 
     def inner(key: str, of: Any) -> Any:
-        return of[key] if isinstance(of.get(key), dict) else {}
+        if isinstance(of.get(key, {}), dict):
+            return of.get(key, {})
+        no_dicts.append(f"{key}: {of[key]!r}")
+        return {}
 
     zero, optimizer = inner("zero_optimization", config), inner("optimizer", config)
     params, rules = inner("params", optimizer), {"lr": 1e-3, "weight_decay": 0.01, "torch_adam": False}
     keys = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
     replicas, (train, micro, steps) = request["world_size"] // request["pp"], map(config.get, keys)
+    numbers = {**{key: config[key] for key in keys if key in config}, "stage": zero.get("stage", 0)}
+    if no_numbers := [f"{key}: {value!r}" for key, value in numbers.items() if type(value) is not int]:
+        return f"no whole numbers: {', '.join(no_numbers)}"
     steps = steps or (train // (micro * replicas) if train and micro else 1)
     micro = micro or (train // (steps * replicas) if train else None)
     known = {
@@ -166,30 +188,35 @@ def on_rank(answer: Any, refused: bool, twice: bool, **request: Any) -> Any:
         "zero_optimization": (zero, {"stage", "offload_optimizer", "offload_param"}),
         "optimizer": (optimizer, {"type", "params"}),
         "params": (params, {*rules, "adam_w_mode"}),
+        **{key: (inner(key, config), {"enabled"}) for key in ("bf16", "fp16")},
+        **{key: (inner(key, zero), {"device"}) for key in ("offload_optimizer", "offload_param")},
     }
-    decoupled = str(optimizer.get("type")).lower() == "adamw" or params.get("adam_w_mode", True)
+    kind = str(optimizer.get("type", "no type")).lower()
+    decoupled = kind == "adamw" or params.get("adam_w_mode", True)
+    others = [f"{key} in {of}" for of, (part, own) in known.items() for key in part if key not in own]
     return {
-        "keys that are not in the table": [f"{k} in {of}" for of, (d, own) in known.items() for k in d if k not in own],
+        "keys that are not in the table": ", ".join(others) or "none",
+        "what should be a dict": ", ".join(no_dicts) or "none",
         "samples of a step": train or (micro or 0) * steps * replicas,
         "samples of a pass": micro,
         "passes of a step": steps,
         "gradient_clipping is stated": "gradient_clipping" in config,
         "largest norm": config.get("gradient_clipping", 1.0),
-        "16-bit formats": [name for name in ("bf16", "fp16") if inner(name, config).get("enabled")],
+        "16-bit formats": [name for name in ("bf16", "fp16") if inner(name, config).get("enabled") is True],
         "ZeRO stage": zero.get("stage", 0),
         "offloaded": [k for k in ("offload_optimizer", "offload_param") if inner(k, zero).get("device") == "cpu"],
-        "optimizer": f"{optimizer.get('type', 'none')}".lower().removesuffix("w") + "w" * decoupled,
+        "optimizer": ("adamw" if decoupled else "adam") if kind in ("adam", "adamw") else kind,
         **{key: params.get(key, default) for key, default in rules.items()},
     }
 
 
 def expected(case: Case, given: Given) -> list[Any]:
     """The request itself, in DeepSpeed's words."""
-    if given[0]["refused"]:
-        return ["a ValueError"] * case.world_size
-    r = given[0]
+    r, verdict = given[0], "a ValueError" if given[0]["refused"] else "nothing was raised"
+    if r["tries"] or r["refused"]:
+        return [dict.fromkeys(r["tries"], verdict) or verdict] * case.world_size
     facts = {
-        "keys that are not in the table": [],
+        **dict.fromkeys(["keys that are not in the table", "what should be a dict"], "none"),
         "samples of a step": r["global_batch"],
         "samples of a pass": r["micro_batch"],
         "passes of a step": r["global_batch"] // r["micro_batch"] // (r["world_size"] // r["pp"]),
@@ -216,7 +243,7 @@ CHECK = Check(
     expected,
     cases=CASES,
     edits=EDITS,
-    example=[{**EXAMPLE, "refused": False, "twice": False}],
+    example=[{**EXAMPLE, "refused": False, "twice": False, "tries": {}}],
     why=why,
     rules=[rules.most_messages("0")],
     reads=[no_stores],

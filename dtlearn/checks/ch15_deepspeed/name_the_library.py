@@ -1,7 +1,8 @@
 """ch15.name_the_library: recorded steps of real runs, from the plain to those that look like another library.
 
 `recorded_steps.json` is written by `tests/course/record_ch15_steps.py`, where DeepSpeed is installed; the name of a
-step is that of the library that ran.
+step is that of the library that ran. What is sent of parameters and gradients is made larger by a factor of the seed,
+as in a wider model, and the ranks get other numbers: no size and no group is that of the file.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from dtlearn.grading import Case, Check, Edit, Given, rules
 from dtlearn.runtime.record.record import Record
@@ -69,9 +72,17 @@ CASES: dict[str, dict[str, Any]] = {
         "says": "FSDP2 scatters the units that it gathered, ZeRO 3 gradients in a bucket of many layers",
         "steps": ["ZeRO 3 layer by layer", "ZeRO 3, accumulating"],
     },
+    "small buckets": {
+        "says": "gradients may be reduced in several buckets in ZeRO, too, and in bfloat16: count elements",
+        "steps": ["ZeRO 1 in small buckets, accumulating", "ZeRO 2 in small buckets, accumulating"],
+    },
+    "scatters in backward": {
+        "says": "a bucket of ZeRO 3 may be scattered in backward, before all is: it is no unit that was gathered",
+        "steps": ["ZeRO 3 in small buckets"],
+    },
     "two groups": {
         "says": "each group has a name of its own: look at the calls of one group at a time",
-        "steps": ["tensor parallel and FSDP2", "tensor parallel and DDP"],
+        "steps": ["tensor parallel and FSDP2", "tensor parallel and DDP", "tensor parallel and FSDP2, clipping"],
     },
 }
 NUMBERS, PIPELINE = "if elements(call) > 1:", 'return "pipeline"'
@@ -117,7 +128,11 @@ EDITS = (
                             "scatters)}"}),
     Edit("all gathers and scatters in the passes are taken for FSDP2's: do they fit each other?",
          {f" {FITS}": " False"}),
-    Edit("all calls are looked at together: each group has a name of its own",
+    Edit("calls are counted against the group's size: a bucket is a call, in DeepSpeed as in DDP",
+         {COUNT: "len(reductions) <= size"}),
+    Edit("only a scatter of all parameters is taken for ZeRO 3's: a bucket holds as much as there is room for",
+         {FITS: "num_params in map(elements, scatters)"}),
+    Edit("only one name is given: look at the calls of each group for themselves",
          {GROUP: 'by_group.setdefault(calls[0]["group"], [])'}),
     Edit("the size of the group is taken to be 2: its ranks stand in its name",
          {'name(own, group.count(",") + 1)': "name(own, 2)"}),
@@ -125,9 +140,22 @@ EDITS = (
 
 
 def inputs(case: Case) -> Given:
-    records = [STEPS[title] for title in case.params["steps"]]
-    jobs = [{"calls": r["calls"], "num_params": r["numel"], "micro_batches": r["micro_batches"]} for r in records]
+    g = case.generator()
+    times, shift = (int(torch.randint(low, 9, (), generator=g)) for low in (2, 0))
+    jobs = [as_of_another_model(STEPS[title], times, shift) for title in case.params["steps"]]
     return [{**jobs[0], "others": jobs[1:]}] * case.world_size
+
+
+def as_of_another_model(record: dict[str, Any], times: int, shift: int) -> dict[str, Any]:
+    """A record's step where every parameter has so many times the elements, and the first rank another number."""
+
+    def sent(call: dict[str, Any]) -> dict[str, Any]:
+        beside = call["op"] == "all_reduce" and not call["phase"] and call["nbytes"] <= 32  # norms and flags
+        ranks = [str(int(rank) + shift) for rank in call["group"].split(",")]
+        return {**call, "nbytes": call["nbytes"] * (1 if beside else times), "group": ",".join(ranks)}
+
+    calls = [sent(call) for call in record["calls"]]
+    return {"calls": calls, "num_params": record["numel"] * times, "micro_batches": record["micro_batches"]}
 
 
 def on_rank(answer: Any, others: Any, **job: Any) -> Any:
@@ -136,10 +164,11 @@ def on_rank(answer: Any, others: Any, **job: Any) -> Any:
 
 def expected(case: Case, given: Given) -> list[list[dict[str, str]]]:
     """The names of what ran."""
-    made = []
-    for record in (STEPS[title] for title in case.params["steps"]):
-        groups = sorted({call["group"] for call in record["calls"]})  # tensor-parallel ranks are neighbours: 0,1
-        made.append(dict(zip(groups, record["name"].split(" and "), strict=True)))
+    made, jobs = [], [given[0], *given[0]["others"]]
+    for title, job in zip(case.params["steps"], jobs, strict=True):
+        # Tensor-parallel ranks are neighbours, such as 0,1, and those of the other group are not.
+        groups = sorted({call["group"] for call in job["calls"]}, key=lambda group: [*map(int, group.split(","))])
+        made.append(dict(zip(groups, STEPS[title]["name"].split(" and "), strict=True)))
     return [made] * case.world_size
 
 

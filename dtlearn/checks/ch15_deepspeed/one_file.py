@@ -1,13 +1,14 @@
 """ch15.one_file: shards of whole parameters that are known, cut by the rule of DeepSpeed's ZeRO 3.
 
 The rule is that of `partition_parameters.py`: of each parameter every rank has ceil(numel / N) elements, and what the
-last ones have too many is whatever was in memory. Here it is NaN. `tests/course` gives the solution a checkpoint that
-DeepSpeed saved, where it is installed.
+last ones have too many is whatever was in memory. Here it is a number, NaN and 0 in turn. `tests/course` gives the
+solution a checkpoint that DeepSpeed saved, where it is installed.
 """
 
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -19,7 +20,12 @@ from ..sent import no_stores
 from . import MAY_HELP
 
 # Of each case: `n`, the ranks; `trained`, by parameter group, the shapes by name; `frozen`, in the same way; `tied`;
-# `buffers`; `cut`, after how many parameters a flat vector ends; `order` of the files; `missing`, ranks without files.
+# `buffers`; `cuts`, after how many parameters a flat vector ends; `order` of the files, and `prefix` of optim_states;
+# `half`: frozen parameters in bf16; `missing`, a rank without optim_states; `of`, the ranks that they count.
+BUFFER_DTYPES = {
+    **{"mean": torch.bfloat16, "variance": torch.float16, "scale": torch.float64},
+    **{"steps": torch.int64, "ids": torch.int32, "mask": torch.bool},
+}
 CASES: dict[str, dict[str, Any]] = {
     "a parameter that the ranks divide": {"trained": [{"layer.weight": [2, 3]}]},
     "two parameters": {
@@ -32,23 +38,23 @@ CASES: dict[str, dict[str, Any]] = {
     },
     "a parameter with one element": {
         "says": "a parameter may have fewer elements than there are ranks: each rank has one, which may be padding",
-        **{"trained": [{"scale": [1], "layer.weight": [2, 2]}], "n": 4},
+        **{"trained": [{"temperature": [], "scale": [1], "layer.weight": [2, 2]}], "n": 4},
     },
-    "two parameter groups": {
+    "several parameter groups": {
         "says": "param_shapes has a dict for each parameter group of the optimizer, and all of them count",
-        "trained": [{"layer.weight": [2, 2]}, {"layer.bias": [3]}],
+        "trained": [{"layer.weight": [2, 2]}, {"layer.bias": [3]}, {"scale": [2]}],
     },
     "several flat vectors": {
         "says": "fp32_flat_groups has a vector for each sub-group of parameters: they follow each other",
-        **{"trained": [{"a": [3], "b": [2, 2], "c": [5]}], "cut": 2},
+        **{"trained": [{"a": [3], "b": [2, 2], "c": [5], "d": [2]}], "cuts": [2, 3]},
     },
     "a frozen parameter": {
         "says": "frozen parameters are in no flat vector: their parts are in frozen_param_fragments of each rank",
-        **{"trained": [{"layer.weight": [2, 2]}], "frozen": {"embedding.weight": [2, 4]}},
+        **{"trained": [{"layer.weight": [2, 3]}], "frozen": {"embedding.weight": [3, 4]}, "n": 3},
     },
     "padding of a frozen parameter": {
-        "says": "the parts of a frozen parameter are padded, too",
-        **{"trained": [{"layer.weight": [2, 2]}], "frozen": {"embedding.weight": [3, 3]}},
+        "says": "the parts of a frozen parameter are padded, too, and it keeps its dtype",
+        **{"trained": [{"layer.weight": [2, 2]}], "frozen": {"embedding.weight": [3, 3]}, "half": True},
     },
     "a tied parameter": {
         "says": "a shared parameter is the same tensor under both names, in the same memory",
@@ -60,26 +66,30 @@ CASES: dict[str, dict[str, Any]] = {
     },
     "buffers": {
         "says": "buffers are whole: floating-point ones become float32, and others keep their dtype",
-        **{"trained": [{"layer.weight": [2, 2]}], "buffers": {"mean": torch.bfloat16, "steps": torch.int64}},
+        **{"trained": [{"layer.weight": [2, 2]}], "buffers": BUFFER_DTYPES},
     },
     "eleven ranks": {
         "says": "the files belong in the order of the ranks' numbers: as texts, 10 comes before 2",
         **{"trained": [{"layer.weight": [4, 6]}], "n": 11},
     },
     "files in any order": {
-        "says": "the files come in any order: their names have the rank",
-        **{"trained": [{"layer.weight": [2, 3]}], "order": -1},
+        "says": "the files come in any order, with bf16_ before optim_states or without: their names have the rank",
+        **{"trained": [{"layer.weight": [2, 3]}], "order": -1, "prefix": ""},
     },
-    "a rank without files": {
+    "a rank without optim_states": {
         "says": "expected a ValueError that names the optim_states files that are there, and partition_count",
-        **{"trained": [{"layer.weight": [2, 4]}], "n": 4, "missing": 1},
+        **{"trained": [{"layer.weight": [2, 5]}], "n": 5, "missing": 1},
+    },
+    "a file too many": {
+        "says": "more optim_states files than partition_count are of two runs: expected a ValueError that names both",
+        **{"trained": [{"layer.weight": [2, 3]}], "n": 3, "of": 2},
     },
 }
 SORT = 'sorted(files, key=lambda name: int(re.findall(r"pp_rank_(\\d+)", name)[0]))'
 CUT, VIEW = "[: math.prod(shape)]", ".view(shape)\n"
 STOP, START = "math.ceil(math.prod(shape) / len(flats))", "start = stop"
 GROUPS, FLATS = 'for group in first["param_shapes"] for item', 'torch.cat(optim["fp32_flat_groups"])'
-FROZEN = 'for name, shape in (first["frozen_param_shapes"] or {}).items():'
+FROZEN = 'for name, shape in first["frozen_param_shapes"].items():'
 PARTS = '[model["frozen_param_fragments"][name] for model in models]'
 SHARED, BUFFERS = "state[name] = state[other]", 'for name in first["buffer_names"]:'
 FLOAT, COUNT = (
@@ -121,23 +131,24 @@ EDITS = (
     Edit("shared parameters are left out: their second name is missing", {SHARED: "pass"}),
     Edit("a shared parameter is a copy: one tensor has both names", {SHARED: "state[name] = state[other].clone()"}),
     Edit("shared parameters that are frozen are left out",
-         {SHARED: 'state |= {name: state[other]} if other not in (first["frozen_param_shapes"] or {}) else {}'}),
+         {SHARED: 'state |= {name: state[other]} if other not in first["frozen_param_shapes"] else {}'}),
     Edit("buffers are left out", {BUFFERS: "for name in ():"}),
     Edit("buffers keep a 16-bit format: the file is one of float32", {FLOAT: "buffer"}),
     Edit("counters become floating-point numbers", {FLOAT: "buffer.float()"}),
     Edit("the files are sorted as texts: rank 10 comes before rank 2", {SORT: "sorted(files)"}),
     Edit("the files are taken in the order in which they come", {SORT: "list(files)"}),
     Edit("a rank's files are missing, and nobody notices", {COUNT: "if False:"}),
+    Edit("more files than ranks are let through", {COUNT: COUNT.replace("!=", "<")}),
     Edit("the message of the ValueError has to name both numbers", {
         "f\"{len(optims)} files of {optims[0]['partition_count']} ranks: some are missing\"": '"files are missing"'}),
 )  # fmt: skip
 
 
-def shards(whole: torch.Tensor, n: int) -> list[torch.Tensor]:
-    """The parts of the ranks, as DeepSpeed cuts them; NaN in the padding."""
+def shards(whole: torch.Tensor, n: int, first: int) -> list[torch.Tensor]:
+    """The parts of the ranks, as DeepSpeed cuts them; in the padding a number, NaN and 0 in turn."""
     size = math.ceil(whole.numel() / n)
-    padded = torch.full((n * size,), math.nan, dtype=whole.dtype)
-    padded[: whole.numel()] = whole.flatten()
+    padding = [(7.0, math.nan, 0.0)[(first + i) % 3] for i in range(n * size - whole.numel())]
+    padded = torch.cat([whole.flatten(), torch.tensor(padding, dtype=whole.dtype)])
     return [part.clone() for part in padded.split(size)]
 
 
@@ -146,31 +157,36 @@ def inputs(case: Case) -> Given:
     n, frozen, tied = p.get("n", 2), p.get("frozen", {}), p.get("tied", {})
     trained = {name: shape for group in p["trained"] for name, shape in group.items()}
     values = {name: torch.randn(shape, generator=g) for name, shape in {**trained, **frozen}.items()}
+    values |= {name: values[name].bfloat16() for name in frozen if p.get("half")}
     buffers = {name: (9 * torch.randn(3, generator=g)).to(dtype) for name, dtype in p.get("buffers", {}).items()}
-    placeholders = {name: torch.empty(0) for name in trained}
-    parts, cut, files = {name: shards(value, n) for name, value in values.items()}, p.get("cut", len(trained)), {}
-    for rank in range(n - p.get("missing", 0)):
+    placeholders, files = {name: torch.empty(0) for name in trained}, dict[str, Any]()
+    parts = {name: shards(value, n, at) for at, (name, value) in enumerate(values.items())}
+    cuts, prefix = [0, *p.get("cuts", []), len(trained)], p.get("prefix", "bf16_")
+    for rank in range(n):
         own = [parts[name][rank] for name in trained]
-        flats = [torch.cat(some) for some in (own[:cut], own[cut:]) if some]
-        optim = {"zero_stage": 3, "partition_count": n, "fp32_flat_groups": flats}
+        flats = [torch.cat(own[start:stop]) for start, stop in pairwise(cuts)]
+        optim = {"zero_stage": 3, "partition_count": p.get("of", n), "fp32_flat_groups": flats}
         model = {
             **{"buffer_names": list(buffers), "module": {**placeholders, **buffers}, "param_shapes": p["trained"]},
-            **{"frozen_param_shapes": frozen or None, "shared_params": tied},
-            "frozen_param_fragments": {name: parts[name][rank] for name in frozen} or None,
+            **{"frozen_param_shapes": frozen, "shared_params": tied},
+            "frozen_param_fragments": {name: parts[name][rank] for name in frozen},
         }
         files[f"zero_pp_rank_{rank}_mp_rank_00_model_states.pt"] = model
-        files[f"bf16_zero_pp_rank_{rank}_mp_rank_00_optim_states.pt"] = {"optimizer_state_dict": optim}
+        if rank != p.get("missing"):
+            files[f"{prefix}zero_pp_rank_{rank}_mp_rank_00_optim_states.pt"] = {"optimizer_state_dict": optim}
     names = list(files)[:: p.get("order", 1)]
     whole = {**buffers, **values, **{name: values[other] for name, other in tied.items()}}
-    given = {"files": {name: files[name] for name in names}, "whole": whole, "tied": tied}
-    return [given | {"refused": [len(files) // 2, n] if p.get("missing") else []}] * case.world_size
+    # What the message names: the optim_states that are there, and those that should be.
+    refused = [n - ("missing" in p), p.get("of", n)] if {"missing", "of"} & set(p) else []
+    given = {"files": {name: files[name] for name in names}, "whole": whole, "tied": tied, "frozen": list(frozen)}
+    return [given | {"refused": refused}] * case.world_size
 
 
-def on_rank(answer: Any, files: Any, whole: Any, tied: Any, refused: Any) -> Any:
+def on_rank(answer: Any, files: Any, whole: Any, tied: Any, frozen: Any, refused: Any) -> Any:
     from dtlearn.grading.on_rank.tools import refusal_naming
 
     def sized(shapes: Any) -> Any:  # as in the file
-        return shapes and {name: torch.Size(shape) for name, shape in shapes.items()}
+        return {name: torch.Size(shape) for name, shape in shapes.items()}
 
     files = {name: dict(content) for name, content in files.items()}
     for model in (content for content in files.values() if "param_shapes" in content):
@@ -192,7 +208,10 @@ def expected(case: Case, given: Given) -> list[Any]:
     own = given[0]
     if own["refused"]:
         return [f"a ValueError that names {' and '.join(map(str, own['refused']))}"] * case.world_size
-    state = {name: value.float() if value.is_floating_point() else value for name, value in own["whole"].items()}
+    state = {
+        name: value.float() if value.is_floating_point() and name not in own["frozen"] else value
+        for name, value in own["whole"].items()
+    }
     return [{**state, "one tensor has both names": True} if own["tied"] else state] * case.world_size
 
 
@@ -206,7 +225,8 @@ def example() -> dict[str, Any]:
         "buffer_names": [],
         "module": {},
         "param_shapes": [{"w": [3], "b": [2]}],
-        "frozen_param_shapes": None,
+        "frozen_param_shapes": {},
+        "frozen_param_fragments": {},
     }
     files: dict[str, Any] = {}
     for rank, flat in enumerate(([1.0, 2.0, 7.0], [3.0, math.nan, 8.0])):
@@ -222,7 +242,7 @@ CHECK = Check(
     expected,
     cases=CASES,
     edits=EDITS,
-    example=[{"files": example(), "whole": {}, "tied": {}, "refused": []}],
+    example=[{"files": example(), "whole": {}, "tied": {}, "frozen": [], "refused": []}],
     why=why,
     rules=[rules.most_messages("0")],
     reads=[no_stores],

@@ -17,6 +17,7 @@ from dtlearn.memory.arithmetic.training_state import GB, GIB
 
 from ..environment import answer_of, python_with
 from ..quiet_deepspeed import quiet_deepspeed
+from ..require import require_whole
 
 MODULE = "dtlearn.libraries.around.estimates"
 PAPER = {"weight": 2, "gradient": 2, "optimizer": 12}  # bytes a parameter, mixed-precision Adam (1910.02054, section 3)
@@ -49,7 +50,14 @@ class Estimate:
 
 
 def paper_bytes(num_parameters: int, ranks: int, stage: int) -> float:
-    """Bytes of model states of a rank: what the stage divides is there once among all."""
+    """Bytes of model states of a rank: what the stage divides is there once among all.
+
+    Raises:
+        ValueError: a size that is no whole number of 1 or more, or a stage that ZeRO has not.
+    """
+    _require_sizes(num_parameters=num_parameters, ranks=ranks)
+    if stage not in range(4):
+        raise ValueError(f"stage must be 0, 1, 2 or 3, got {stage!r}")
     divided = {0: (), 1: ("optimizer",), 2: ("optimizer", "gradient"), 3: tuple(PAPER)}[stage]
     return sum(num_parameters * size / (ranks if name in divided else 1) for name, size in PAPER.items())
 
@@ -61,8 +69,9 @@ def compare_estimates(num_parameters: int, largest_layer: int, ranks: int) -> li
         largest_layer: parameters of the largest layer, which stage 3 gathers.
 
     Raises:
-        LibraryMissing: DeepSpeed is not installed.
+        ValueError: a size that is no whole number of 1 or more. LibraryMissing: DeepSpeed is not installed.
     """
+    _require_sizes(num_parameters=num_parameters, largest_layer=largest_layer, ranks=ranks)
     python = python_with("deepspeed")
     if python != Path(sys.executable):
         return [Estimate(**row) for row in answer_of(python, MODULE, [num_parameters, largest_layer, ranks], SECONDS)]
@@ -83,6 +92,11 @@ def compare_estimates(num_parameters: int, largest_layer: int, ranks: int) -> li
     )
     found = {2: of_two, 3: of_three}
     return [Estimate(stage, paper_bytes(num_parameters, ranks, stage), float(size)) for stage, size in found.items()]
+
+
+def _require_sizes(**sizes: int) -> None:
+    for name, size in sizes.items():
+        require_whole(name, size)
 
 
 def main(asked: str, answered: str) -> None:

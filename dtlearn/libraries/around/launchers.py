@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..environment import LibraryMissing, python_with
+from ..require import require_whole
 
 SCRIPT = """
 import json, os, sys, pathlib
@@ -85,11 +86,12 @@ def launch(name: str, num_ranks: int = 2) -> RecordedLaunch:
     """Start a launcher on a script that does nothing but write down what it was told.
 
     Raises:
-        ValueError: there is no such launcher. LibraryMissing: it is not installed.
+        ValueError: there is no such launcher, or no such number of ranks. LibraryMissing: it is not installed.
         RuntimeError: it failed.
     """
     if name not in LAUNCHERS:
         raise ValueError(f"launcher must be one of {', '.join(map(repr, LAUNCHERS))}, got {name!r}")
+    require_whole("num_ranks", num_ranks)
     launcher = LAUNCHERS[name]
     python = python_with(launcher.module)
     kept = {k: v for k, v in os.environ.items() if not k.startswith(FORGET) and k != "DS_ACCELERATOR"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import sys
 import time
@@ -11,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..environment import libraries_python
+from ..environment import VARIABLE, libraries_python, wrong_variable
 from ..quiet_deepspeed import extensions_folder
 
 OLDEST = (0, 19, 7)  # from here on 1-bit Adam and others are gone, and the table of keys holds
@@ -36,19 +37,21 @@ def find_traps(prefix: Path | None = None) -> Trap:
     """
     python = libraries_python()
     places = [prefix] if prefix else [Path(sys.prefix), *([python.parent.parent] if python else [])]
+    if prefix is None and (wrong := wrong_variable()):
+        return Trap(f"{wrong}: chapter 15 shows stored results", f"unset {VARIABLE}")
     found = next(((place, version) for place in places if (version := installed_version(place))), None)
     if found is None:
         return Trap("not installed: chapter 15 shows stored results", "To run the real one: make libraries")
     place, version = found
     if not OLDEST <= version < TOO_NEW:
-        text = ".".join(map(str, version))
-        return Trap(f"{text}: its keys and defaults are not those of chapter 15 (0.19.7 to 0.19.x)", "make libraries")
+        numbers = "its keys and defaults are not those of chapter 15 (0.19.7 to 0.19.x)"
+        return Trap(f"{version_text(place)}: {numbers}", "make libraries")
     if locks := stale_locks([extensions_folder(), TORCHS_OWN]):
         return Trap(
             f"a build was interrupted and left {locks[0]}; whoever builds it next waits for ever, without a word",
-            f"rm {' '.join(map(str, locks))}",
+            f"rm {shlex.join(map(str, locks))}",
         )
-    text = ".".join(map(str, version))
+    text = version_text(place)
     if missing := missing_for_builds(place):
         return Trap(
             f"{text}; {' and '.join(missing)} not found, so DeepSpeed's own Adam cannot be built here",
@@ -59,11 +62,15 @@ def find_traps(prefix: Path | None = None) -> Trap:
 
 def installed_version(prefix: Path) -> tuple[int, ...]:
     """The version of the DeepSpeed in an environment, (0, 19, 8); () if it has none."""
-    for folder in sorted(prefix.glob("lib/python*/site-packages/deepspeed-*.dist-info")):
-        numbers = re.match(r"deepspeed-([\d.]+)", folder.name)
-        if numbers:
-            return tuple(int(part) for part in numbers[1].strip(".").split("."))
-    return ()
+    numbers = re.match(r"\d+(\.\d+)*", version_text(prefix))
+    return tuple(map(int, numbers[0].split("."))) if numbers else ()
+
+
+def version_text(prefix: Path) -> str:
+    """That version as it is written, with what follows the numbers, "0.19.9rc1"; "" if there is none."""
+    folders = sorted(prefix.glob("lib/python*/site-packages/deepspeed-*.dist-info"))
+    texts = [folder.name.removeprefix("deepspeed-").removesuffix(".dist-info") for folder in folders]
+    return next((text for text in texts if text[:1].isdigit()), "")
 
 
 def stale_locks(folders: Iterable[Path], now: float | None = None) -> list[Path]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from ..require import require_whole
 from .result import LibraryResult
 
 NORM = 64  # bytes: what is smaller is a norm, a flag or a loss, and no part of the model
@@ -41,8 +42,8 @@ FINDINGS = (
         "zero2",
         2,
         3,
-        "A bucket that holds gradients of several owners is all-reduced, and each keeps its part: fewer calls, more "
-        "bytes. The update is all-gathered after it.",
+        "Every bucket is all-reduced, a single owner's too, and each rank keeps its part: fewer calls, more bytes. The "
+        "update is all-gathered after it.",
         "zero_optimization.use_multi_rank_bucket_allreduce: false",
         "zero2_reduce",
         "deepspeed/runtime/zero/stage_1_and_2.py, average_tensor",
@@ -81,11 +82,12 @@ FINDINGS = (
         "deepspeed/runtime/zero/partitioned_param_coordinator.py, release_sub_module",
     ),
     LibraryFinding(
-        "FSDP2 gathers each unit in forward and in backward: 3 (its documentation of reshard_after_forward).",
+        "FSDP2 gathers each unit in forward and in backward, as ZeRO 3 does: 3.",
         "fsdp2",
         3,
         2.829,
-        "The outermost unit, here embedding and head, is not resharded after forward: backward begins with it.",
+        "The outermost unit, here embedding and head, is not resharded after forward: backward begins with it. The "
+        "documentation says so: reshard_after_forward=None means False for the root module.",
         "fully_shard(model, reshard_after_forward=True) for the outermost unit too",
         "",
         "torch/distributed/fsdp/_fully_shard/_fsdp_state.py, _lazy_init",
@@ -107,10 +109,17 @@ FINDINGS = (
 def volume(result: LibraryResult, num_parameters: int, bytes_per_parameter: int = 4) -> float:
     """What a rank sends in a step, in units of the model, without norms and losses.
 
-    A unit is psi (N - 1) / N bytes: one all-gather or one reduce-scatter of all parameters in a ring of N ranks.
+    A unit is psi (N - 1) / N bytes: one all-gather or one reduce-scatter of all parameters in a ring of N ranks. One
+    rank alone sends nothing: 0.
+
+    Raises:
+        ValueError: no whole number of parameters.
     """
+    require_whole("num_parameters", num_parameters)
     n = len(result.ranks)
     unit = num_parameters * bytes_per_parameter * (n - 1) / n
+    if n == 1:
+        return 0.0
     sent = sum(row.wire_bytes for rows in result.ranks for row in rows if max(row.sizes, default=0) > NORM)
     return sent / n / unit
 

@@ -11,8 +11,10 @@ from pathlib import Path
 from dtlearn.models.gpt import GPTConfig
 from dtlearn.runtime.run import run_ranks
 
+from ..configuration.check import faults_that_stop
+from ..configuration.from_description import ds_config_of
 from ..description import RunDescription
-from ..engines.registry import find_engine
+from ..engines.registry import find_engine, require_able
 from ..environment import PACKAGES, answer_of, python_with, versions
 from .on_ranks import run_on_rank, step_name
 from .result import LibraryResult
@@ -48,17 +50,36 @@ def title_of(name: str, run: RunDescription) -> str:
         parts.append(f"ZeRO {run.zero_stage}")
     parts += [f"{axis} {getattr(run, axis)}" for axis in ("pp", "tp") if getattr(run, axis) > 1]
     parts += [run.precision] if run.precision != "fp32" else []
+    parts += [f"FSDP2 over dp {run.dp}"] if name in ("tp", "pipeline") and run.dp > 1 else []
     parts += ["recomputation"] if run.recompute else []
     parts += ["optimizer offload"] if run.offload_optimizer else []
     parts += ["parameter offload"] if run.offload_parameters else []
     return ", ".join(parts)
 
 
+def refuse_faults(name: str, run: RunDescription) -> None:
+    """Refuse what an engine cannot do, and options that it would fail with, or would not read.
+
+    Raises:
+        ValueError: with what the engine takes, or what `check_ds_config` has against the options.
+    """
+    require_able(name, run)
+    if "deepspeed" not in name:
+        if run.options:
+            raise ValueError(
+                f"options are keys of a ds_config, and the engine {name!r} reads none: got {', '.join(run.options)}. "
+                "Leave them out, or take a DeepSpeed engine"
+            )
+        return
+    if faults := faults_that_stop(ds_config_of(run), run.world_size, run.tp, run.pp):
+        raise ValueError(" ".join(faults))
+
+
 def run_library(name: str, run: RunDescription, timeout: float = TIMEOUT) -> LibraryResult:
     """Train as described under one library, with every call recorded.
 
     Raises:
-        ValueError: there is no such engine.
+        ValueError: there is no such engine, or a key of `run.options` is faulty: before anything starts.
         LibraryMissing: it needs a library that is installed nowhere.
         RankError: a rank failed. RuntimeError: one did, in the libraries' environment.
     """
@@ -67,6 +88,8 @@ def run_library(name: str, run: RunDescription, timeout: float = TIMEOUT) -> Lib
 
 def run_libraries(requests: Sequence[LibraryRequest], timeout: float = TIMEOUT) -> list[LibraryResult]:
     """As `run_library`, several in turn; one process of the libraries' environment does all that need it."""
+    for name, run in requests:
+        refuse_faults(name, run)
     pythons = [python_with(find_engine(name).module) for name, _ in requests]
     here = Path(sys.executable)
     elsewhere = {python for python in pythons if python != here}

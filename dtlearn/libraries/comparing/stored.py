@@ -47,7 +47,7 @@ def load_stored_results(file: Path = FILE) -> StoredResults:
         data = json.loads(file.read_text("utf-8"))
         results = {name: LibraryResult.from_json(row) for name, row in data["results"].items()}
         return StoredResults(data["date"], data["python"], results)
-    except (OSError, KeyError, TypeError, json.JSONDecodeError) as error:
+    except (OSError, KeyError, TypeError, AttributeError, UnicodeDecodeError, json.JSONDecodeError) as error:
         raise ValueError(f"{file} holds no stored results: `python -m dtlearn.libraries.comparing.stored`") from error
 
 

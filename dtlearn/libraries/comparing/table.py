@@ -44,7 +44,13 @@ def sent_by_kind(result: LibraryResult) -> dict[str, float]:
 
 
 def call_rows(result: LibraryResult, rank: int = 0) -> list[dict[str, Any]]:
-    """A row for each kind of call of a rank's step, in the order of the first."""
+    """A row for each kind of call of a rank's step, in the order of the first.
+
+    Raises:
+        ValueError: the run has no such rank.
+    """
+    if rank not in range(len(result.ranks)):
+        raise ValueError(f"rank must be 0 to {len(result.ranks) - 1}, got {rank!r}")
     return [
         {
             "phase": row.phase,

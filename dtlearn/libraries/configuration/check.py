@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from .keys import ALSO_KNOWN, DS_KEYS, OPTIMIZERS, REMOVED, REMOVED_OPTIMIZERS
+from ..require import require_whole
+from .keys import OPTIMIZERS, REMOVED_OPTIMIZERS
+from .shape import idle_keys, removed_keys, unknown_keys, wrong_values
 
 BATCH_KEYS = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
-FREE = ("optimizer.params", "scheduler.params", "tensor_parallel.partition_config")  # whatever stands in there
-PATHS = (*(key.path for key in DS_KEYS), *ALSO_KNOWN)
-SECTIONS = tuple({path[:place] for path in PATHS for place in range(len(path)) if path[place] == "."})
 
 
 def check_ds_config(
@@ -19,29 +17,61 @@ def check_ds_config(
 ) -> list[str]:
     """All faults and traps of a configuration, a sentence each with what to change; [] if there is none.
 
+    How keys fit together is asked once every value is of the kind that its key takes.
+
     Args:
         config: the dictionary that `deepspeed.initialize` would get.
         world_size: number of ranks.
         device: "cpu" or "cuda".
-        tp, pp: ranks that share each layer, and stages of a pipeline: the rest are replicas.
+        tp, pp: ranks that share each layer by an `mpu` that DeepSpeed is given (Megatron's), and stages of a pipeline:
+            the rest are replicas. AutoTP's size stands in the configuration, `tensor_parallel.autotp_size`.
 
     Raises:
-        ValueError: `tp * pp` does not divide `world_size`.
+        ValueError: the configuration is no dictionary, or `tp * pp` does not divide `world_size`.
     """
-    if world_size < 1 or world_size % (tp * pp):
-        raise ValueError(f"tp * pp must divide world_size, got {tp} * {pp} and {world_size}")
-    dp = world_size // (tp * pp)
-    zero = config.get("zero_optimization", {})
-    zero = zero if isinstance(zero, Mapping) else {}
+    if device not in ("cpu", "cuda"):
+        raise ValueError(f'device must be "cpu" or "cuda", got {device!r}')
+    if stops := _of_single_keys(config, world_size, tp, pp):
+        return [*stops, *idle_keys(config)]
     return [
-        *_removed(config),
-        *_unknown(config, ""),
-        *_batch(config, dp),
+        *removed_keys(config),
+        *unknown_keys(config),
+        *idle_keys(config),
+        *_batch(config, world_size, tp, pp),
+        *_autotp(config, world_size, tp),
         *_precision(config, device),
         *_optimizer(config),
-        *_zero(config, zero, pp),
-        *_clipping(config),
+        *_zero(config, pp),
+        *_surprises(config),
     ]
+
+
+def faults_that_stop(config: Mapping[str, Any], world_size: int, tp: int = 1, pp: int = 1) -> list[str]:
+    """Those of `check_ds_config` with which a run fails, or is not what was written: no traps, no advice.
+
+    Raises:
+        ValueError: as `check_ds_config`.
+    """
+    if stops := _of_single_keys(config, world_size, tp, pp):
+        return stops
+    keys = (*removed_keys(config), *unknown_keys(config))
+    return [*keys, *_batch(config, world_size, tp, pp), *_optimizer(config), *_zero(config, pp)]
+
+
+def _of_single_keys(config: Mapping[str, Any], world_size: int, tp: int, pp: int) -> list[str]:
+    """Keys and values that are wrong for themselves, if there is any wrong value.
+
+    Raises:
+        ValueError: no dictionary, or sizes that do not fit.
+    """
+    if not isinstance(config, Mapping):
+        raise ValueError(f"a ds_config must be a dictionary, got {config!r}")
+    for name, value in (("world_size", world_size), ("tp", tp), ("pp", pp)):
+        require_whole(name, value)
+    if world_size % (tp * pp):
+        raise ValueError(f"tp * pp must divide world_size, got {tp} * {pp} and {world_size}")
+    wrong = list(wrong_values(config))
+    return [*removed_keys(config), *unknown_keys(config), *wrong] if wrong else []
 
 
 def batch_numbers(config: Mapping[str, Any], dp: int) -> tuple[int, int, int]:
@@ -51,8 +81,15 @@ def batch_numbers(config: Mapping[str, Any], dp: int) -> tuple[int, int, int]:
     rounded down; of one, accumulation is 1.
 
     Raises:
-        ValueError: neither batch is given, a number is not positive, or train is not micro * accumulation * dp.
+        ValueError: neither batch is given, a number is not whole and positive, or train is not
+            micro * accumulation * dp.
     """
+    if not isinstance(config, Mapping):
+        raise ValueError(f"a ds_config must be a dictionary, got {config!r}")
+    require_whole("dp", dp)
+    for key in BATCH_KEYS:
+        if config.get(key) is not None:
+            require_whole(key, config[key])
     given: list[int | None] = [config.get(key) for key in BATCH_KEYS]
     train, micro, steps = given
     if train is None and micro is None:
@@ -60,63 +97,50 @@ def batch_numbers(config: Mapping[str, Any], dp: int) -> tuple[int, int, int]:
             "give train_batch_size or train_micro_batch_size_per_gpu: DeepSpeed takes neither from the data"
         )
     if train is None:
-        steps = 1 if steps is None else steps
-        train = (micro or 0) * steps * dp
+        steps = steps or 1
+        train = (micro or 1) * steps * dp
     elif steps is None:
-        steps = 1 if micro is None else train // max(1, micro) // dp
+        steps = train // micro // dp if micro else 1
     if micro is None:
-        micro = train // dp // max(1, steps)
-    if min(train, micro, steps) < 1 or train != micro * steps * dp:
+        micro = train // dp // steps if steps else 0
+    rule = "train_batch_size must be micro-batch * accumulation * dp, but"
+    if min(micro, steps) < 1:  # rounded down
+        others = f"{micro} * {dp}" if micro else f"{steps} * {dp}"
+        raise ValueError(f"{rule} {train} is less than {others}: make it larger, or take fewer ranks")
+    if train != micro * steps * dp:
         raise ValueError(
-            f"train_batch_size must be micro-batch * accumulation * dp, but {train} is not {micro} * {steps} * {dp}: "
-            "change one of the three keys, or leave one out"
+            f"{rule} {train} is not {micro} * {steps} * {dp}: change one of the three keys, or leave one out"
         )
     return train, micro, steps
 
 
-def _removed(config: Mapping[str, Any]) -> Iterator[str]:
-    for path, instead in REMOVED.items():
-        section, _, name = path.rpartition(".")
-        where = config.get(section, {}) if section else config
-        if isinstance(where, Mapping) and name in where:
-            yield f"{path} was removed in DeepSpeed 0.19.7, and raises: {instead}."
+def _autotp_size(config: Mapping[str, Any]) -> int:
+    return int(config.get("tensor_parallel", {}).get("autotp_size", 0))
 
 
-def _unknown(config: Mapping[str, Any], section: str) -> Iterator[str]:
-    for name, value in config.items():
-        path = f"{section}{name}"
-        if path in REMOVED:
-            continue
-        if path in PATHS or path in SECTIONS:
-            if isinstance(value, Mapping) and path in SECTIONS and path not in ALSO_KNOWN and path not in FREE:
-                yield from _unknown(value, f"{path}.")
-            continue
-        names = {known[len(section) :].partition(".")[0] for known in PATHS if known.startswith(section)}
-        near = difflib.get_close_matches(name, names, 1) or _elsewhere(name)
-        hint = f"did you mean {near[0]}?" if near else "take it out."
-        harm = "DeepSpeed ignores it without a word" if not section else "DeepSpeed may refuse it"
-        yield f"{path} is no key of a ds_config: {harm}; {hint}"
-
-
-def _elsewhere(name: str) -> list[str]:
-    """A key of that name, or nearly so, in another section: with its path."""
-    by_name = {path.rpartition(".")[2]: path for path in PATHS}
-    return [by_name[near] for near in difflib.get_close_matches(name, by_name, 1)]
-
-
-def _batch(config: Mapping[str, Any], dp: int) -> Iterator[str]:
-    for key in BATCH_KEYS:
-        value = config.get(key)
-        if value == "auto":
-            yield f"{key} is \"auto\", which is Accelerate's and Transformers' word: DeepSpeed itself needs a number."
-            return
-        if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
-            yield f"{key} must be a whole number, got {value!r}."
-            return
+def _batch(config: Mapping[str, Any], world_size: int, tp: int, pp: int) -> Iterator[str]:
+    """The rule of the three sizes. DeepSpeed reads it before AutoTP has made groups: its ranks count as replicas."""
+    by_autotp = _autotp_size(config) > 1
     try:
-        batch_numbers(config, dp)
+        batch_numbers(config, world_size // pp if by_autotp else world_size // (tp * pp))
     except ValueError as error:
-        yield f"{error}."
+        why = " (with tensor_parallel.autotp_size DeepSpeed 0.19.8 takes the ranks of a layer for replicas)"
+        yield f"{error}{why if by_autotp else ''}."
+
+
+def _autotp(config: Mapping[str, Any], world_size: int, tp: int) -> Iterator[str]:
+    size, train = _autotp_size(config), config.get("train_batch_size")
+    if size < 2:
+        return
+    if world_size % size:
+        yield f"tensor_parallel.autotp_size must divide the ranks, got {size} and {world_size}."
+    if tp not in (1, size):
+        yield f"tensor_parallel.autotp_size is {size}, and tp is {tp}: give one size."
+    if train is not None:
+        yield (
+            f"train_batch_size counts each sequence {size} times with tensor_parallel.autotp_size {size}: DeepSpeed "
+            "0.19.8 takes the ranks of a layer for replicas; leave it out, and give micro-batch and accumulation."
+        )
 
 
 def _precision(config: Mapping[str, Any], device: str) -> Iterator[str]:
@@ -133,56 +157,52 @@ def _precision(config: Mapping[str, Any], device: str) -> Iterator[str]:
 
 
 def _flag(config: Mapping[str, Any], section: str) -> bool:
-    value = config.get(section, {})
-    return isinstance(value, Mapping) and value.get("enabled") is True
+    return config.get(section, {}).get("enabled") is True
 
 
 def _optimizer(config: Mapping[str, Any]) -> Iterator[str]:
-    optimizer = config.get("optimizer", {})
-    kind = optimizer.get("type") if isinstance(optimizer, Mapping) else None
-    if kind is None:
+    optimizer = config.get("optimizer")
+    if optimizer is None:
         return
-    if str(kind).lower() in {name.lower() for name in REMOVED_OPTIMIZERS}:
+    kind, params = optimizer["type"], optimizer.get("params") or {}
+    if kind.lower() in {name.lower() for name in REMOVED_OPTIMIZERS}:
         yield f"the optimizer {kind} was removed in DeepSpeed 0.19.7: gradients are not compressed any more; use AdamW."
         return
-    params = optimizer.get("params", {})
-    if isinstance(params, Mapping) and "max_grad_norm" in params:
-        yield "max_grad_norm in optimizer.params clips nothing: write gradient_clipping at the top."
-    known = str(kind).lower() in {name.lower() for name in OPTIMIZERS}
-    stage = config.get("zero_optimization", {})
-    divided = isinstance(stage, Mapping) and stage.get("stage", 0) > 0
+    if "max_grad_norm" in params:
+        yield "max_grad_norm in optimizer.params is refused: write gradient_clipping at the top."
+    known = kind.lower() in {name.lower() for name in OPTIMIZERS}
+    divided = config.get("zero_optimization", {}).get("stage", 0) > 0
     if not known and divided and not config.get("zero_allow_untested_optimizer"):
         yield f"ZeRO divides {kind} only with zero_allow_untested_optimizer: true."
-    if str(kind).lower() == "adam" and isinstance(params, Mapping) and params.get("adam_w_mode", True):
-        yield 'the optimizer "Adam" is AdamW unless optimizer.params has adam_w_mode: false.'
 
 
-def _zero(config: Mapping[str, Any], zero: Mapping[str, Any], pp: int) -> Iterator[str]:
+def _zero(config: Mapping[str, Any], pp: int) -> Iterator[str]:
+    zero = config.get("zero_optimization", {})
     stage = zero.get("stage", 0)
-    if stage not in (0, 1, 2, 3):
-        yield f"zero_optimization.stage must be 0, 1, 2 or 3, got {stage!r}."
-        return
     if stage >= 2 and pp > 1:
         yield f"ZeRO {stage} does not go with a pipeline: the PipelineEngine takes stages 0 and 1."
-    optimizer, parameters = (_device(zero, name) for name in ("offload_optimizer", "offload_param"))
-    if parameters != "none" and stage != 3:
+    if _device(zero, "offload_param") != "none" and stage != 3:
         yield f"offload_param needs stage 3, which divides parameters; the stage is {stage}."
-    if optimizer != "none" and stage == 0:
+    if _device(zero, "offload_optimizer") != "none" and stage == 0:
         yield "offload_optimizer needs stage 1, 2 or 3; the stage is 0."
-    params = config.get("optimizer", {})
-    params = params.get("params", {}) if isinstance(params, Mapping) else {}
-    is_torchs = isinstance(params, Mapping) and params.get("torch_adam")
-    if optimizer != "none" and is_torchs and config.get("zero_force_ds_cpu_optimizer", True):
-        yield "torch_adam with an offloaded optimizer needs zero_force_ds_cpu_optimizer: false in this ds_config."
-    if stage in (1, 2) and "reduce_bucket_size" not in zero:
-        yield "reduce_bucket_size is 5e8 elements by default, allocated at once: 2 GB in fp32, 1 GB in bf16."
 
 
 def _device(zero: Mapping[str, Any], name: str) -> str:
-    section = zero.get(name)
-    return str(section.get("device", "none")) if isinstance(section, Mapping) else "none"
+    return str((zero.get(name) or {}).get("device", "none"))
 
 
-def _clipping(config: Mapping[str, Any]) -> Iterator[str]:
+def _surprises(config: Mapping[str, Any]) -> Iterator[str]:
+    """Defaults that one does not expect."""
+    zero, optimizer = config.get("zero_optimization", {}), config.get("optimizer") or {"type": ""}
+    if optimizer["type"].lower() == "adam" and "adam_w_mode" not in (optimizer.get("params") or {}):
+        yield 'the optimizer "Adam" is AdamW unless optimizer.params has adam_w_mode: false.'
+    is_offloaded = _device(zero, "offload_optimizer") != "none"
+    if is_offloaded and "optimizer" not in config and config.get("zero_force_ds_cpu_optimizer", True):
+        yield (
+            "there is no optimizer here, and it is offloaded: one that you hand to deepspeed.initialize must be a "
+            "DeepSpeedCPUAdam, unless zero_force_ds_cpu_optimizer is false."
+        )
+    if zero.get("stage", 0) and "reduce_bucket_size" not in zero:
+        yield "reduce_bucket_size is 5e8 elements by default, allocated at once: 2 GB in fp32, 1 GB in bf16."
     if "gradient_clipping" not in config:
         yield "gradient_clipping is left out: it is 1.0 since 0.19.3, and was 0 before; state it if runs are compared."

@@ -43,8 +43,6 @@ def ds_config_of(run: RunDescription) -> dict[str, Any]:
     }
     if kind == "SGD" and run.zero_stage:
         config["zero_allow_untested_optimizer"] = True
-    if run.offload_optimizer:
-        config["zero_force_ds_cpu_optimizer"] = False  # torch's Adam may update what lies on the host
     if run.precision != "fp32":
         config[run.precision] = {"enabled": True}
     return laid_over(config, run.options)

@@ -51,7 +51,12 @@ STEP = (
     ConfigKey("scheduler.type", None, "The schedule of the learning rate: WarmupLR, WarmupCosineLR, ...", "ch03"),
     ConfigKey("scheduler.params", None, "Its arguments.", "ch03"),
     ConfigKey("zero_allow_untested_optimizer", False, "Let ZeRO divide an optimizer that it does not know.", "ch09"),
-    ConfigKey("zero_force_ds_cpu_optimizer", True, "Refuse to offload to any Adam but DeepSpeedCPUAdam.", "ch09"),
+    ConfigKey(
+        "zero_force_ds_cpu_optimizer",
+        True,
+        "Refuse to offload any optimizer object but a DeepSpeedCPUAdam.",
+        "ch09",
+    ),
 )
 ZERO = (
     ConfigKey(
@@ -69,11 +74,12 @@ ZERO = (
         f"{Z}.reduce_scatter", True, "Reduce to the owners, in place of an all-reduce (but see the next).", "ch09"
     ),
     ConfigKey(
-        f"{Z}.use_multi_rank_bucket_allreduce", True, "All-reduce a bucket of several owners, after all.", "ch09"
+        f"{Z}.use_multi_rank_bucket_allreduce",
+        True,
+        "All-reduce every bucket, after all; false: a reduce to each owner.",
+        "ch09",
     ),
-    ConfigKey(
-        f"{Z}.allgather_partitions", True, "All-gather what was updated; false: a broadcast of each owner.", "ch09"
-    ),
+    ConfigKey(f"{Z}.allgather_partitions", True, "Read nowhere in 0.19.8: what was updated is all-gathered.", "ch09"),
     ConfigKey(f"{Z}.round_robin_gradients", False, "Deal gradients out among ranks, for offload.", "ch09"),
     ConfigKey(f"{Z}.ignore_unused_parameters", True, "Take parameters without a gradient without a word.", "ch03"),
     ConfigKey(f"{Z}.sub_group_size", 1_000_000_000, "Elements that stage 3 updates at once.", "ch09"),
@@ -118,8 +124,16 @@ MEMORY = (
 PARALLEL = (
     ConfigKey("tensor_parallel.autotp_size", 0, "AutoTP: ranks that share each layer; 0: none.", "ch12", "tp"),
     ConfigKey("tensor_parallel.partition_config", None, "AutoTP: which layers are column, which row.", "ch12"),
-    ConfigKey("pipeline.stages", "auto", "Stages of a PipelineModule.", "ch10", "pp"),
-    ConfigKey("pipeline.partition", "best", "How layers are dealt to the stages.", "ch10", "partition"),
+    ConfigKey(
+        "pipeline.stages", "auto", "Read nowhere in 0.19.8: PipelineModule(num_stages=...) decides.", "ch10", "pp"
+    ),
+    ConfigKey(
+        "pipeline.partition",
+        "best",
+        "Read nowhere in 0.19.8: PipelineModule(partition_method=...) decides.",
+        "ch10",
+        "partition",
+    ),
     ConfigKey("pipeline.activation_checkpoint_interval", 0, "Layers between two kept inputs; 0: all kept.", "ch10"),
 )
 OTHER = (
@@ -177,3 +191,17 @@ REMOVED = {
 }
 REMOVED_OPTIMIZERS = ("OneBitAdam", "ZeroOneAdam", "OneBitLamb")
 OPTIMIZERS = ("Adagrad", "Adam", "AdamW", "Lamb", "MuAdam", "MuAdamW", "MuSGD", "Lion", "Muon")
+# Taken still, under a name of their own now.
+OLD_NAMES = {
+    "bfloat16": "bf16",
+    f"{Z}.cpu_offload": 'offload_optimizer: {"device": "cpu"}',
+    f"{Z}.cpu_offload_param": 'offload_param: {"device": "cpu"}',
+    f"{Z}.cpu_offload_use_pin_memory": "pin_memory in offload_optimizer or offload_param",
+    f"{Z}.stage3_gather_fp16_weights_on_model_save": "stage3_gather_16bit_weights_on_model_save",
+}
+# Parsed, and asked for by no line of 0.19.8.
+READ_NOWHERE = {
+    "pipeline.stages": "PipelineModule(num_stages=...) decides",
+    "pipeline.partition": "PipelineModule(partition_method=...) decides",
+    f"{Z}.allgather_partitions": "updated parameters are all-gathered, true or false",
+}

@@ -15,7 +15,7 @@ from dtlearn.runtime.recording.phases import phase
 from ..configuration.from_description import ds_config_of
 from ..description import RunDescription
 from ..quiet_deepspeed import quiet_deepspeed
-from .base import build_model, build_optimizer, loss_of, mean_over_ranks, own_micro_batches, recompute_blocks, refuse
+from .base import build_model, build_optimizer, loss_of, mean_over_ranks, own_micro_batches, recompute_blocks
 
 
 class AccelerateLoop:
@@ -74,13 +74,11 @@ def believe_in_fsdp(accelerator: accelerate.Accelerator, plugin: FullyShardedDat
 
 def accelerate_ddp(run: RunDescription) -> AccelerateLoop:
     """Accelerate without a plugin: DDP."""
-    refuse(run, "accelerate_ddp", tp=1, pp=1, precision=("fp32", "bf16"))
     return AccelerateLoop(run)
 
 
 def accelerate_fsdp(run: RunDescription) -> AccelerateLoop:
     """Accelerate with its FSDP plugin, version 2: `fully_shard`, a unit for each `Block`."""
-    refuse(run, "accelerate_fsdp", tp=1, pp=1, precision="fp32")
     plugin = FullyShardedDataParallelPlugin(
         fsdp_version=2, auto_wrap_policy="transformer_based_wrap", transformer_cls_names_to_wrap=["Block"]
     )
@@ -89,10 +87,10 @@ def accelerate_fsdp(run: RunDescription) -> AccelerateLoop:
 
 def accelerate_deepspeed(run: RunDescription) -> AccelerateLoop:
     """Accelerate with its DeepSpeed plugin: the `ds_config` is ours, the optimizer is handed to `prepare`."""
-    refuse(run, "accelerate_deepspeed", tp=1, pp=1, precision=("fp32", "bf16"))
     quiet_deepspeed()
     config = {key: value for key, value in ds_config_of(run).items() if key != "optimizer"}
     config["zero_allow_untested_optimizer"] = True
+    config["zero_force_ds_cpu_optimizer"] = False  # torch's Adam, an object, may update what lies on the host
     # Without a GPU Accelerate knows no backend of its own, and would take every rank for a run alone.
     backend = InitProcessGroupKwargs(backend="gloo")
     return AccelerateLoop(run, deepspeed_plugin=DeepSpeedPlugin(hf_ds_config=config), kwargs_handlers=[backend])

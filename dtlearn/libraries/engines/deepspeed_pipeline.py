@@ -11,7 +11,7 @@ from dtlearn.models.reference import Batch
 from ..configuration.from_description import ds_config_of
 from ..description import RunDescription
 from ..quiet_deepspeed import quiet_deepspeed
-from .base import build_model, loss_of, own_micro_batches, refuse
+from .base import build_model, loss_of, own_micro_batches
 from .deepspeed_zero import initialize_deepspeed
 
 
@@ -27,7 +27,6 @@ class DeepSpeedPipeline:
     """
 
     def __init__(self, run: RunDescription) -> None:
-        refuse(run, "deepspeed_pipeline", tp=1, precision=("fp32", "bf16"))
         deepspeed = quiet_deepspeed()
         if run.zero_stage > 1:
             raise ValueError(

@@ -10,7 +10,7 @@ from dtlearn.runtime.recording.phases import phase
 
 from ..configuration.from_description import ds_config_of, laid_over
 from ..description import RunDescription
-from .base import build_model, loss_of, mean_over_ranks, own_micro_batches, refuse
+from .base import build_model, loss_of, mean_over_ranks, own_micro_batches
 from .deepspeed_zero import initialize_deepspeed
 
 COLUMNS = [r".*attention\.(query|key|value)\.weight$", r".*feed_forward\.up\.weight$"]
@@ -31,7 +31,6 @@ class DeepSpeedTensorParallel:
     """
 
     def __init__(self, run: RunDescription) -> None:
-        refuse(run, "deepspeed_tp", pp=1, recompute=False, zero_stage=(0, 1, 2))
         self.run = run
         # Without an `mpu` DeepSpeed takes all ranks for replicas in train_batch = micro * accumulation * dp.
         config = laid_over(ds_config_of(run), {"tensor_parallel": tensor_parallel_section(run.tp)})

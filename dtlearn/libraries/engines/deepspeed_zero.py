@@ -12,7 +12,7 @@ from dtlearn.runtime.recording.phases import phase
 from ..configuration.from_description import ds_config_of
 from ..description import RunDescription
 from ..quiet_deepspeed import quiet_deepspeed
-from .base import build_model, loss_of, mean_over_ranks, own_micro_batches, recompute_blocks, refuse
+from .base import build_model, loss_of, mean_over_ranks, own_micro_batches, recompute_blocks
 
 
 def initialize_deepspeed(model: Any, ds_config: dict[str, Any], **more: Any) -> Any:
@@ -44,7 +44,6 @@ class DeepSpeedZero:
     """
 
     def __init__(self, run: RunDescription) -> None:
-        refuse(run, "deepspeed", tp=1, pp=1)
         self.run, model, config = run, build_model(run), ds_config_of(run)
         if run.recompute:
             deepspeed = quiet_deepspeed()

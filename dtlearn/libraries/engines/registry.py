@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import importlib
 from dataclasses import dataclass
+from typing import Any
 
 from ..description import RunDescription
-from .base import Engine
+from .base import Engine, refuse
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,35 @@ ENGINES = {
 }
 
 
+# What of a description an engine can do, where it is not all; looked at before ranks start. FSDP2 takes no fp16: its
+# shards would need a gradient scaler that asks all ranks.
+ALONE = {"tp": 1, "pp": 1}
+TAKES: dict[str, dict[str, Any]] = {
+    "reference": {"world_size": 1, "zero_stage": 0},
+    "ddp": {**ALONE, "zero_stage": 0},
+    "fsdp2": {**ALONE, "offload_optimizer": False, "precision": ("fp32", "bf16")},
+    "fsdp2_kept": {**ALONE, "offload_optimizer": False, "precision": ("fp32", "bf16")},
+    "tp": {"pp": 1, "precision": "fp32", "clipping": 0.0, "zero_stage": 0},
+    "pipeline": {"tp": 1, "precision": "fp32", "clipping": 0.0, "zero_stage": 0},
+    "accelerate_ddp": {**ALONE, "precision": ("fp32", "bf16"), "zero_stage": 0},
+    "accelerate_fsdp": {**ALONE, "precision": "fp32"},
+    "accelerate_deepspeed": {**ALONE, "precision": ("fp32", "bf16")},
+    "deepspeed": ALONE,
+    "deepspeed_pipeline": {"tp": 1, "precision": ("fp32", "bf16")},
+    "deepspeed_tp": {"pp": 1, "recompute": False, "zero_stage": (0, 1, 2)},
+}
+
+
+def require_able(name: str, run: RunDescription) -> None:
+    """Refuse what an engine cannot do.
+
+    Raises:
+        ValueError: there is no such engine, or the description asks for what it does not take.
+    """
+    find_engine(name)
+    refuse(run, name, **TAKES.get(name, {}))
+
+
 def find_engine(name: str) -> EngineKind:
     """The kind of that name.
 
@@ -70,6 +100,7 @@ def make_engine(name: str, run: RunDescription) -> Engine:
     Raises:
         ValueError: there is no such engine, or it cannot do what the description asks for.
     """
+    require_able(name, run)
     kind = find_engine(name)
     module, _, function = kind.home.partition(".")
     make = getattr(importlib.import_module(f"{__package__}.{module}"), function)

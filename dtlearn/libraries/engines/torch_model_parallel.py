@@ -43,7 +43,6 @@ def tensor_parallel(run: RunDescription) -> TorchLoop:
     **Communication**: an all-reduce of the activations behind each half of a block, in forward and in backward; the
     replicas' as `fsdp2`'s.
     """
-    refuse(run, "tp", pp=1, precision="fp32")
     mesh = init_device_mesh("cpu", (run.dp, run.tp), mesh_dim_names=("dp", "tp"))
     model = build_model(run)
     parallelize(model, mesh["tp"])
@@ -74,7 +73,6 @@ class TorchPipeline:
     """
 
     def __init__(self, run: RunDescription) -> None:
-        refuse(run, "pipeline", tp=1, precision="fp32", clipping=0.0)
         self.run, self.mesh = run, init_device_mesh("cpu", (run.pp, run.dp), mesh_dim_names=("pp", "dp"))
         self.stage_index, self.replica = self.mesh.get_local_rank("pp"), self.mesh.get_local_rank("dp")
         module = own_stage(run, self.stage_index)

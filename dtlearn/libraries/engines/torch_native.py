@@ -13,7 +13,15 @@ from torch.nn.parallel import DistributedDataParallel
 from dtlearn.runtime.recording.phases import phase
 
 from ..description import RunDescription
-from .base import DTYPES, build_model, build_optimizer, loss_of, mean_over_ranks, own_micro_batches, recompute_blocks
+from .base import (
+    DTYPES,
+    build_model,
+    build_optimizer,
+    loss_of,
+    mean_over_ranks,
+    own_micro_batches,
+    recompute_blocks,
+)
 
 
 class TorchLoop:
@@ -66,13 +74,7 @@ class TorchLoop:
 
 
 def reference(run: RunDescription) -> TorchLoop:
-    """One process with the whole batch: what all others must equal.
-
-    Raises:
-        ValueError: the description is for more than one rank.
-    """
-    if run.world_size != 1:
-        raise ValueError(f"the reference is one process: give it world_size=1, not {run.world_size}")
+    """One process with the whole batch: what all others must equal."""
     model = build_model(run)
     if run.recompute:
         recompute_blocks(model)
@@ -106,10 +108,6 @@ def fsdp2(run: RunDescription, reshard: bool = True) -> TorchLoop:
     **Communication**: all-gather of each unit in forward and, with `reshard`, again in backward but for the outermost
     unit, which stays; a reduce-scatter of each.
     """
-    if run.precision == "fp16":
-        raise ValueError(
-            'fsdp2 takes precision="fp32" or "bf16": its shards need a gradient scaler that asks all ranks'
-        )
     model = build_model(run)
     if run.recompute:
         recompute_blocks(model)

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -17,7 +18,7 @@ from ..quiet_deepspeed import has_deepspeed
 from .bert import Bert, masked_loss
 from .deepspeed_engine import LEFT_BEHIND, DeepSpeedTrainer
 from .masked_text import MASK, MaskedBatch, masked_batch
-from .options import HelloOptions
+from .options import HelloOptions, require_writable
 from .plain import PlainTrainer
 
 VALIDATION_ROWS = 64
@@ -50,10 +51,16 @@ def train(options: HelloOptions | None = None, say: Callable[[str], None] | None
         say: takes what rank 0 has to say, line by line; None: nothing is said.
 
     Raises:
-        ValueError: DeepSpeed is asked for and not installed, or the batch cannot be divided among the ranks.
+        ValueError: DeepSpeed is asked for and not installed, the batch cannot be divided among the ranks, the text is
+            too short, or checkpoints cannot be written.
     """
     options = HelloOptions() if options is None else options
     engine = choose_engine(options)
+    corpus = load_corpus()
+    if options.context_length > (longest := min(len(corpus.train), len(corpus.val))):
+        raise ValueError(f"context_length must be {longest} or less, all of the text; got {options.context_length}")
+    if options.checkpoint_dir:
+        require_writable(Path(options.checkpoint_dir))
     with process_group():
         rank, world_size = dist.get_rank(), dist.get_world_size()
         say = say if say is not None and rank == 0 else _nothing
@@ -66,7 +73,7 @@ def train(options: HelloOptions | None = None, say: Callable[[str], None] | None
         first_step = trainer.load() if options.checkpoint_dir else 0
         if first_step:
             say(f"going on after step {first_step} of {options.checkpoint_dir}")
-        corpus, losses = load_corpus(), list[float]()
+        losses = list[float]()
         for step in range(first_step, options.steps):
             batch = masked_batch(corpus.train, step, options.batch_size, options.context_length, options.seed)
             own = own_micro_batches_of(batch, rank, micro_batch, options.accumulation, device)
@@ -113,8 +120,9 @@ def about(options: HelloOptions, engine: str, world_size: int, device: torch.dev
     if options.engine == "auto":
         yield "DeepSpeed is not installed for this Python, so the plain twin runs: torch's DDP and AdamW."
     yield f"plain torch: {size}"
-    if options.offload or options.zero:
-        yield "  --zero and --offload say where DeepSpeed holds its state. Here every rank holds all; losses are equal."
+    if options.offload or options.zero not in (0, HelloOptions.zero):  # not for a default that nobody typed
+        holder = "every rank holds all" if world_size > 1 else "the one rank holds all"
+        yield f"  --zero and --offload say where DeepSpeed holds its state. Here {holder}; losses are equal."
 
 
 @contextmanager

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import tempfile
 from dataclasses import dataclass, fields
 from pathlib import Path
 
+from ..require import require_flag, require_number, require_whole
 from .bert import BertConfig
 
+LARGEST_SEED = 10**12  # a batch is drawn with a multiple of it, in 64 bits
 PRECISIONS = ("fp32", "bf16", "fp16")
 
 
@@ -47,16 +50,21 @@ class HelloOptions:
         for name, choices in (("engine", ("auto", "plain", "deepspeed")), ("precision", PRECISIONS)):
             if getattr(self, name) not in choices:
                 raise ValueError(f"{name} must be one of {', '.join(choices)}; got {getattr(self, name)!r}")
+        for name in ("steps", "batch_size", "accumulation", "context_length", "num_layers", "hidden_size", "log_every"):
+            require_whole(name, getattr(self, name))
+        for name in ("zero", "seed"):
+            require_whole(name, getattr(self, name), least=0)
+        for name in ("lr", "weight_decay", "clip"):
+            require_number(name, getattr(self, name))
+        require_flag("offload", self.offload)
+        if not isinstance(self.checkpoint_dir, str):
+            raise ValueError(f'checkpoint_dir must be a text, "" for none; got {self.checkpoint_dir!r}')
+        if self.seed > LARGEST_SEED:
+            raise ValueError(f"seed must be {LARGEST_SEED} or less; got {self.seed}")
         if self.zero not in range(4):
             raise ValueError(f"zero must be 0, 1, 2 or 3; got {self.zero}")
         if self.offload and self.zero == 0:
             raise ValueError("offload needs zero=1 or more: in stage 0 DeepSpeed divides nothing that it could move")
-        for name in ("steps", "batch_size", "accumulation", "context_length", "log_every"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be 1 or more; got {getattr(self, name)}")
-        for name, least in (("lr", 0.0), ("weight_decay", 0.0), ("clip", 0.0)):
-            if not getattr(self, name) >= least:
-                raise ValueError(f"{name} must be {least} or more; got {getattr(self, name)}")
         _ = self.model
 
     @property
@@ -109,6 +117,22 @@ def parse(argv: list[str] | None = None) -> HelloOptions:
         return HelloOptions(**asked)
     except ValueError as error:
         parser.error(str(error))
+
+
+def require_writable(folder: Path) -> None:
+    """Make the folder of checkpoints, before hours of training end in front of one that cannot be made.
+
+    Raises:
+        ValueError: it cannot be made or written to.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise ValueError(
+            f"checkpoint_dir {str(folder)!r} cannot be written to ({error.strerror}): take another folder"
+        ) from error
 
 
 def checkpoint_file(options: HelloOptions) -> Path:

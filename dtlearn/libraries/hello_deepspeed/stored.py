@@ -48,7 +48,15 @@ class StoredHello:
     runs: Mapping[str, TrainedBert]
 
     def from_the_twin(self, name: str, step: int) -> float:
-        """How far a run's loss is from the plain run's of the same precision, after `step` updates."""
+        """How far a run's loss is from the plain run's of the same precision, after `step` updates.
+
+        Raises:
+            ValueError: there is no such run, or no such step.
+        """
+        if name not in self.runs:
+            raise ValueError(f"no run is called {name!r}; there are {', '.join(self.runs)}")
+        if step not in range(len(self.runs[name].losses)):
+            raise ValueError(f"step must be 0 to {len(self.runs[name].losses) - 1}, got {step!r}")
         twin = self.runs[f"plain_{RUNS[name].precision}"]
         return abs(self.runs[name].losses[step] - twin.losses[step])
 
@@ -63,7 +71,7 @@ def load_stored_hello(file: Path = FILE) -> StoredHello:
         data = json.loads(file.read_text("utf-8"))
         runs = {name: TrainedBert(**{**row, "losses": tuple(row["losses"])}) for name, row in data["runs"].items()}
         return StoredHello(data["date"], data["versions"], runs)
-    except (OSError, KeyError, TypeError, json.JSONDecodeError) as error:
+    except (OSError, KeyError, TypeError, AttributeError, UnicodeDecodeError, json.JSONDecodeError) as error:
         how = "`python -m dtlearn.libraries.hello_deepspeed.stored` in the libraries' environment makes them"
         raise ValueError(f"{file} holds no stored runs of HelloDeepSpeed: {how}") from error
 

@@ -13,6 +13,17 @@ def test_the_papers_bytes(stage, per_parameter):
     assert paper_bytes(P, 8, stage) == P * per_parameter
 
 
+@pytest.mark.parametrize("sizes", [(P, 0, 1), (0, 8, 1), (P, 2.0, 1), (P, 8, 4)])
+def test_sizes_that_are_none_are_refused(sizes):
+    with pytest.raises(ValueError, match="must be"):
+        paper_bytes(*sizes)
+
+
+def test_estimates_of_no_ranks_are_refused_before_anything_starts():
+    with pytest.raises(ValueError, match="ranks must be 1 or more, got 0"):
+        compare_estimates(P, 1000, 0)
+
+
 def test_what_is_printed_as_gb_is_gib():
     estimate = Estimate(3, 0.0, 2.0**30)
     assert (estimate.printed, round(estimate.gigabytes, 3)) == (1.0, 1.074)

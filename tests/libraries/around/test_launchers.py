@@ -33,3 +33,9 @@ def test_what_is_no_launcher():
     with pytest.raises(ValueError, match="launcher must be one of 'torchrun'"):
         launch("mpirun")
     assert launcher_is_there("torchrun") and len(LAUNCHERS) == 3
+
+
+@pytest.mark.parametrize("number", [0, -1, 2.0])
+def test_a_number_of_ranks_that_is_none_is_refused(number):
+    with pytest.raises(ValueError, match="num_ranks must be"):
+        launch("torchrun", number)

@@ -1,6 +1,7 @@
 """What stops DeepSpeed: each trap is found in an environment that has it, and in no other."""
 
 import os
+import shlex
 import time
 from pathlib import Path
 
@@ -52,6 +53,30 @@ def test_a_stale_lock_and_not_a_fresh_one(environment):
     trap = find_traps(environment)
     assert "without a word" in trap.found and trap.advice == f"rm {lock}"
     assert stale_locks([Path("/nowhere")]) == []
+
+
+def test_a_lock_in_a_folder_with_a_space_is_quoted(environment, monkeypatch):
+    lock = environment / "my cache" / "lock"
+    lock.parent.mkdir()
+    lock.touch()
+    os.utime(lock, (time.time() - 2 * traps.STALE,) * 2)
+    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(lock.parent))
+    assert shlex.split(find_traps(environment).advice) == ["rm", str(lock)]
+
+
+def test_a_release_candidate_is_said_and_a_folder_without_a_version_is_none(environment):
+    packages = environment / "lib/python3.11/site-packages"
+    here = (packages / "deepspeed-0.19.8.dist-info").rename(packages / "deepspeed-0.19.9rc1.dist-info")
+    assert find_traps(environment).found == f"0.19.9rc1 in {environment}"
+    assert installed_version(environment) == (0, 19, 9)
+    here.rename(packages / "deepspeed-...dist-info")
+    assert installed_version(environment) == ()
+
+
+def test_a_variable_that_names_no_program_comes_first(monkeypatch):
+    monkeypatch.setenv("DTLEARN_LIBRARIES_PYTHON", "/nowhere/python")
+    trap = find_traps()
+    assert "/nowhere/python" in trap.found and trap.advice == "unset DTLEARN_LIBRARIES_PYTHON"
 
 
 @pytest.mark.parametrize(("gone", "named"), [("ninja", "ninja"), ("g++", "a C++ compiler")])

@@ -30,5 +30,18 @@ def test_the_key_gives_what_was_expected(finding):
         assert found == pytest.approx(finding.expected, abs=2e-3)
 
 
+def test_one_rank_sends_nothing_and_no_model_is_refused():
+    assert volume(RESULTS["reference"], P) == 0
+    with pytest.raises(ValueError, match="num_parameters must be 1 or more, got 0"):
+        volume(RESULTS["ddp"], 0)
+
+
+def test_every_bucket_is_all_reduced_whoever_owns_it():
+    """Buckets of 20,000 elements, and a rank owns 60,288: most of them are one owner's, and still it is 3."""
+    result = RESULTS["zero2_small_buckets"]
+    assert volume(result, P) == pytest.approx(3, abs=2e-3)
+    assert not [row.op for row in result.calls if row.op in ("reduce", "reduce_scatter_tensor")]
+
+
 def test_ddp_is_two_units_and_fsdp2_kept_whole_too():
     assert volume(RESULTS["ddp"], P) == 2 == volume(RESULTS["fsdp2_kept"], P)

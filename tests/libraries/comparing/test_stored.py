@@ -64,9 +64,10 @@ def test_other_losses_and_other_calls_are_found():
 
 
 def test_a_file_that_is_none_is_said(tmp_path):
-    (tmp_path / "results.json").write_text("{}")
-    with pytest.raises(ValueError, match="holds no stored results"):
-        load_stored_results(tmp_path / "results.json")
+    for content in (b"{}", b"[]", b'{"results": []}', b'{"results": {"ddp": 1}}', b"\xff\xfe", b"no json"):
+        (tmp_path / "results.json").write_bytes(content)
+        with pytest.raises(ValueError, match="holds no stored results"):
+            load_stored_results(tmp_path / "results.json")
     with pytest.raises(ValueError, match="no stored run is called zero9"):
         store(["zero9"], tmp_path / "results.json")
 

@@ -17,6 +17,12 @@ def test_a_row_for_each_library_with_equal_losses():
     assert (ddp["calls"], ddp["payload, kB"], ddp["sent in rings, kB"]) == (1, 482.3, 482.3)
 
 
+@pytest.mark.parametrize("rank", [2, -1, 9])
+def test_a_rank_that_the_run_has_not_is_refused(rank):
+    with pytest.raises(ValueError, match=f"rank must be 0 to 1, got {rank}"):
+        call_rows(RESULTS["ddp"], rank)
+
+
 def test_a_row_for_each_kind_of_call():
     assert call_rows(RESULTS["ddp"]) == [
         {"phase": "backward", "call": "all_reduce", "ranks": 2, "dtype": "float32", "calls": 1, "kB": 482.3}

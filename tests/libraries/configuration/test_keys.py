@@ -3,8 +3,8 @@
 import pytest
 
 from dtlearn.course import load_course
-from dtlearn.libraries.configuration.check import PATHS
 from dtlearn.libraries.configuration.keys import ALSO_KNOWN, DS_KEYS, REMOVED
+from dtlearn.libraries.configuration.shape import PATHS
 from tests.test_pages import ROOT
 
 

@@ -1,9 +1,11 @@
 """The table's defaults beside those of the DeepSpeed that is installed."""
 
+from pathlib import Path
+
 import pytest
 
 from dtlearn.libraries.configuration.check import check_ds_config
-from dtlearn.libraries.configuration.keys import ALSO_KNOWN, DS_KEYS, REMOVED
+from dtlearn.libraries.configuration.keys import ALSO_KNOWN, DS_KEYS, READ_NOWHERE, REMOVED
 from dtlearn.libraries.configuration.real_defaults import real_defaults
 from dtlearn.libraries.quiet_deepspeed import has_deepspeed
 
@@ -47,6 +49,18 @@ def test_an_unknown_key_is_ignored_at_the_top_and_refused_in_a_section():
         DeepSpeedConfig({"train_batch_size": 1, "zero_optimization": {"stagee": 2}})
     faults = check_ds_config({"train_batch_size": 1, "gradient_cliping": 0.5, "gradient_clipping": 0.0}, 1)
     assert len(faults) == 1 and "ignores it without a word; did you mean gradient_clipping?" in faults[0]
+
+
+def test_keys_that_nothing_reads_are_read_nowhere():
+    """Planted: the same search finds the reader of a key that is read."""
+    import deepspeed
+
+    folder = Path(deepspeed.__file__).parent / "runtime"
+    source = "".join(file.read_text("utf-8") for file in folder.rglob("*.py"))
+    for name in ("stages", "partition", "activation_checkpoint_interval"):
+        assert (f"pipeline['{name}']" in source) is (f"pipeline.{name}" not in READ_NOWHERE)
+    assert source.count("zero_allgather_partitions(") == 1 < source.count("zero_reduce_scatter(")
+    assert "zero_optimization.allgather_partitions" in READ_NOWHERE
 
 
 def test_it_is_there():

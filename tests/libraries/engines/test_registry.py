@@ -44,8 +44,13 @@ def test_ranks_that_do_not_average_are_found():
 @pytest.mark.parametrize(
     ("engine", "changes", "says"),
     [
-        ("reference", {}, "give it world_size=1, not 2"),
-        ("fsdp2", {"precision": "fp16"}, "asks all ranks"),
+        ("ddp", {"tp": 2}, "the engine 'ddp' takes tp=1, got 2"),
+        ("deepspeed", {"tp": 2}, "the engine 'deepspeed' takes tp=1, got 2"),
+        ("ddp", {"zero_stage": 1}, "the engine 'ddp' takes zero_stage=0, got 1"),
+        ("fsdp2", {"pp": 2}, "the engine 'fsdp2' takes pp=1, got 2"),
+        ("fsdp2_kept", {"tp": 2}, "takes tp=1, got 2"),
+        ("reference", {}, "takes world_size=1, got 2"),
+        ("fsdp2", {"precision": "fp16"}, "takes precision='fp32' or 'bf16', got 'fp16'"),
         ("tp", {"tp": 2, "precision": "bf16"}, "the engine 'tp' takes precision='fp32', got 'bf16'"),
         ("pipeline", {"pp": 2, "clipping": 1.0}, "the engine 'pipeline' takes clipping=0.0, got 1.0"),
         ("accelerate_fsdp", {"precision": "bf16"}, "takes precision='fp32'"),

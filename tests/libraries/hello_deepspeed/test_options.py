@@ -1,10 +1,11 @@
 """Options: what no run can have is refused, on the command line and in a dataclass."""
 
 from dataclasses import fields
+from pathlib import Path
 
 import pytest
 
-from dtlearn.libraries.hello_deepspeed.options import HelloOptions, parse
+from dtlearn.libraries.hello_deepspeed.options import HelloOptions, parse, require_writable
 
 
 @pytest.mark.parametrize(
@@ -15,7 +16,12 @@ from dtlearn.libraries.hello_deepspeed.options import HelloOptions, parse
         ({"zero": 4}, "zero must be 0, 1, 2 or 3; got 4"),
         ({"zero": 0, "offload": True}, "offload needs zero=1"),
         ({"steps": 0}, "steps must be 1 or more"),
-        ({"lr": float("nan")}, "lr must be 0.0 or more"),
+        ({"lr": float("nan")}, "lr must be a finite number of 0 or more"),
+        ({"lr": float("inf")}, "lr must be a finite number"),
+        ({"clip": float("inf")}, "clip must be a finite number"),
+        ({"seed": -1}, "seed must be 0 or more"),
+        ({"seed": 10**23}, "seed must be 1000000000000 or less"),
+        ({"num_layers": 0}, "num_layers must be 1 or more"),
         ({"hidden_size": 66}, "must divide hidden_size"),
     ],
 )  # fmt: skip
@@ -28,6 +34,26 @@ def test_what_no_run_can_have_is_refused(wrong, message, capsys):
         parse(argv)
     assert end.value.code == 2
     assert message.split(" must be")[0] in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"steps": 1.5}, {"num_layers": 2.0}, {"seed": None}, {"batch_size": "x"}, {"offload": 1}, {"checkpoint_dir": 0}],
+)
+def test_what_is_of_another_kind_is_refused(wrong):
+    (name,) = wrong
+    with pytest.raises(ValueError, match=f"{name} must be "):
+        HelloOptions(**wrong)
+
+
+def test_a_folder_that_cannot_be_written_to_is_refused(tmp_path):
+    file = tmp_path / "file"
+    file.touch()
+    for folder in (file, file / "below", Path("/proc/nowhere")):
+        with pytest.raises(ValueError, match="cannot be written to"):
+            require_writable(folder)
+    require_writable(tmp_path / "a" / "b")
+    assert list((tmp_path / "a" / "b").iterdir()) == []
 
 
 def test_the_command_line_has_every_option():

@@ -56,9 +56,13 @@ def test_deepspeeds_runs_are_still_what_is_stored():
 
 
 def test_a_file_that_is_none_and_a_run_that_is_none_are_said(tmp_path):
-    (tmp_path / "stored.json").write_text("{}")
-    with pytest.raises(ValueError, match="holds no stored runs of HelloDeepSpeed"):
-        load_stored_hello(tmp_path / "stored.json")
+    for content in (b"{}", b'{"runs": []}', b'{"runs": {"a": 1}}', b"\xff\xfe"):
+        (tmp_path / "stored.json").write_bytes(content)
+        with pytest.raises(ValueError, match="holds no stored runs of HelloDeepSpeed"):
+            load_stored_hello(tmp_path / "stored.json")
+    for wrong in (("x", 0), ("plain_fp32", 99), ("plain_fp32", -1)):
+        with pytest.raises(ValueError, match=r"no run is called 'x'|step must be 0 to 19, got"):
+            STORED.from_the_twin(*wrong)
     with pytest.raises(ValueError, match="no run is called zero9"):
         store(["zero9"], tmp_path / "stored.json")
 

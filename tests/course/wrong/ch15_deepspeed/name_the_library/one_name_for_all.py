@@ -1,5 +1,5 @@
 # expect: DTL-MISTAKE
-# says: all calls are looked at together
+# says: only one name is given
 
 SIZES = {"float32": 4, "bfloat16": 2, "float64": 8, "uint8": 1}
 
