@@ -109,6 +109,7 @@ __all__ = [
     "make_engine",
     "run_libraries",
     "run_library",
+    "sent_by_kind",
     "volume",
 ]
 

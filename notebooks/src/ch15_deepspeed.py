@@ -242,7 +242,15 @@ rank_table(
 from dtlearn.viz import show
 from dtlearn.viz.zero.traffic_by_stage import traffic_by_stage
 
-FORMULA = {"ddp": 2, "fsdp2": 3, "zero1": 2, "zero2": 2, "zero2_reduce": 2, "zero3": 3, "zero3_paper": 3}
+FORMULA = {
+    "ddp": 2,
+    "fsdp2": 3,
+    "zero1": 2,
+    "zero2": 2,
+    "zero2_reduce": 2,
+    "zero3": 3,
+    "zero3_paper": 3,
+}
 TITLES = {name: results[name].title for name in FORMULA} | {
     "zero2_reduce": "ZeRO 2, no all-reduce",
     "zero3_paper": "ZeRO 3, as in the paper",
@@ -251,7 +259,10 @@ one_unit = 4 * parameters / 2
 show(
     traffic_by_stage(
         {
-            TITLES[name]: {kind.replace("-", "_"): n for kind, n in libraries.sent_by_kind(results[name]).items()}
+            TITLES[name]: {
+                kind.replace("-", "_"): n
+                for kind, n in libraries.sent_by_kind(results[name]).items()
+            }
             for name in FORMULA
         },
         {TITLES[name]: units * one_unit for name, units in FORMULA.items()},
@@ -260,7 +271,10 @@ show(
         label=f"recorded, two ranks, {stored.date}; the mark: the papers",
     ),
     alt="Bars of what a rank sends in a step, in units of all parameters once, with a mark where the papers have it. "
-    + "; ".join(f"{TITLES[name]}: {volumes[name]:.2f}, by the papers {units}" for name, units in FORMULA.items())
+    + "; ".join(
+        f"{TITLES[name]}: {volumes[name]:.2f}, by the papers {units}"
+        for name, units in FORMULA.items()
+    )
     + ".",
 )
 
@@ -441,9 +455,7 @@ for name in ("zero2", "zero2_small_buckets", "zero2_default_buckets"):
 
 # %% tags=["nbval-ignore-output"]
 try:
-    for estimate in libraries.compare_estimates(
-        175_000_000_000, 50257 * 12288, ranks=64
-    ):
+    for estimate in libraries.compare_estimates(175_000_000_000, 50257 * 12288, ranks=64):
         paper, theirs = estimate.paper_bytes / 1e9, estimate.deepspeed_bytes / 1e9
         print(
             f"GPT-3 on 64 ranks, stage {estimate.stage}: {paper:.0f} GB by the table, {theirs:.0f} GB by DeepSpeed"

@@ -27,7 +27,7 @@ def test_what_is_here_runs_here():
 def test_what_is_nowhere_says_how_to_get_it(monkeypatch, tmp_path):
     monkeypatch.setenv(environment.VARIABLE, str(tmp_path / "python"))
     assert libraries_python() is None
-    with pytest.raises(LibraryMissing, match="DTLEARN_LIBRARIES_PYTHON is .*, which is no program: unset"):
+    with pytest.raises(LibraryMissing, match=r"DTLEARN_LIBRARIES_PYTHON is .*, which is no program: unset"):
         python_with("no_such.library")
     monkeypatch.delenv(environment.VARIABLE)
     monkeypatch.setattr(environment, "FOLDER", str(tmp_path))

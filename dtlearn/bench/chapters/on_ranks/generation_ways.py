@@ -8,16 +8,21 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ....models.gpt import GPTConfig
-
 if TYPE_CHECKING:
+    from ....models.gpt import GPTConfig
     from ....models.in_turns import Times
     from ....production.serving.requests import GenerationRequest
 
 WAYS = ("one rank, no cache", "one rank", "tensor parallel", "pipeline, one group", "pipeline, full")
 ON_ALL = WAYS[2:]
-_CONFIG = {"num_layers": 4, "num_heads": 8, "hidden_size": 256, "context_length": 64}
 _TIMEOUT = 900.0
+
+
+def _config() -> GPTConfig:
+    """Made on demand: the list of benches is read without torch."""
+    from ....models.gpt import GPTConfig
+
+    return GPTConfig(num_layers=4, num_heads=8, hidden_size=256, context_length=64)
 
 
 @dataclass(frozen=True)
@@ -30,7 +35,7 @@ class GenerationWork:
         prompt, new_tokens: tokens of each.
     """
 
-    config: GPTConfig = field(default_factory=lambda: GPTConfig(**_CONFIG))  # type: ignore[arg-type]
+    config: GPTConfig = field(default_factory=_config)
     texts: int = 8
     prompt: int = 16
     new_tokens: int = 32
