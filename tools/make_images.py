@@ -30,6 +30,7 @@ from dtlearn.data_parallel.measure import Workload, fastest, record_on_rank
 from dtlearn.data_parallel.samples.sampler import EvaluationSampler, shard_indices
 from dtlearn.gradient_compression.comparing import compare
 from dtlearn.hybrid_parallel.layout import MeshLayout
+from dtlearn.libraries import RunDescription, load_stored_results, sent_by_kind
 from dtlearn.memory import record_on_ranks
 from dtlearn.mixed_precision import BF16, FP16
 from dtlearn.mixed_precision.measure.gradients import gpt_gradients, log2_histogram
@@ -82,6 +83,7 @@ from dtlearn.viz import (
 )
 from dtlearn.viz.network import circle, placed_figure
 from dtlearn.viz.tensor_parallel.module_runs import ModuleRun
+from dtlearn.viz.zero.traffic_by_stage import traffic_by_stage
 from dtlearn.zero import FullyShardedDataParallel, UnitEvent, plan_flat, plan_per_parameter, plan_whole_tensors
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -326,6 +328,28 @@ def layouts_of_bloom() -> Figure:
     return layout_front(planned_layouts(find_model("BLOOM 176B"), parse_cluster("384xA100-80GB"), 2048))
 
 
+def volumes_of_libraries() -> Figure:
+    """From the stored runs of the libraries: none of them is installed where images are drawn."""
+    papers = {"ddp": 2, "fsdp2": 3, "zero1": 2, "zero2": 2, "zero2_reduce": 2, "zero3": 3, "zero3_paper": 3}
+    stored = load_stored_results()
+    titles = {name: stored.results[name].title for name in papers} | {
+        "zero2_reduce": "ZeRO 2, no all-reduce",
+        "zero3_paper": "ZeRO 3, as in the paper",
+    }
+    once = 4 * RunDescription().config.num_parameters / 2
+    sent = {
+        titles[name]: {kind.replace("-", "_"): n for kind, n in sent_by_kind(stored.results[name]).items()}
+        for name in papers
+    }
+    return traffic_by_stage(
+        sent,
+        {titles[name]: units * once for name, units in papers.items()},
+        unit=("x all parameters", once),
+        title="DeepSpeed's defaults send other volumes than the papers say",
+        label=f"recorded, two ranks, {stored.date}; the mark: the papers",
+    )
+
+
 _DRAWN_BY: dict[str, Callable[[], Figure]] = {
     "ch01_ranks/training_steps": training_steps,
     "ch01_ranks/rendezvous": finding_each_other,
@@ -357,6 +381,7 @@ _DRAWN_BY: dict[str, Callable[[], Figure]] = {
     "ch14_hybrid_parallel/bloom_nodes": bloom_on_its_nodes,
     "ch14_hybrid_parallel/layout_front": layouts_of_bloom,
     "ch14_hybrid_parallel/rails": rails,
+    "ch15_deepspeed/volumes": volumes_of_libraries,
 }
 IMAGES = {name: (draw, IN_WORDS[name]) for name, draw in _DRAWN_BY.items()}
 
