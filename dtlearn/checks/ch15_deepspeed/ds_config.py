@@ -99,7 +99,7 @@ EDITS = (
          {CLIP: "", TORCH: '"torch_adam": True, "max_grad_norm": clipping or 0.0, '}),
     Edit("torch_adam is not stated: DeepSpeed compiles its own Adam at the first start", {TORCH: ""}),
     Edit("lr and weight_decay are left out of the params", {'"lr": lr, "weight_decay": weight_decay, ': ""}),
-    Edit("the precision is set without enabled, which is False by default", {PRECISION: "config[precision] = {}"}),
+    Edit("the precision is not enabled: True is needed, and not the default", {PRECISION: "config[precision] = {}"}),
     Edit("the key bfloat16 is the old one: it is bf16 now",
          {PRECISION: 'config["bfloat16" if precision == "bf16" else precision] = {"enabled": True}'}),
     Edit("bf16 stands for fp16, too: their ranges differ, and only fp16 scales the loss",
@@ -179,8 +179,8 @@ def on_rank(answer: Any, refused: bool, twice: bool, tries: Any, **request: Any)
     keys = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
     replicas, (train, micro, steps) = request["world_size"] // request["pp"], map(config.get, keys)
     numbers = {**{key: config[key] for key in keys if key in config}, "stage": zero.get("stage", 0)}
-    if no_numbers := [f"{key}: {value!r}" for key, value in numbers.items() if type(value) is not int]:
-        return f"no whole numbers: {', '.join(no_numbers)}"
+    no_numbers = [f"{key}: {value!r}" for key, value in numbers.items() if type(value) is not int]
+    train, micro, steps = (size if type(size) is int else None for size in (train, micro, steps))
     steps = steps or (train // (micro * replicas) if train and micro else 1)
     micro = micro or (train // (steps * replicas) if train else None)
     known = {
@@ -189,14 +189,14 @@ def on_rank(answer: Any, refused: bool, twice: bool, tries: Any, **request: Any)
         "optimizer": (optimizer, {"type", "params"}),
         "params": (params, {*rules, "adam_w_mode"}),
         **{key: (inner(key, config), {"enabled"}) for key in ("bf16", "fp16")},
-        **{key: (inner(key, zero), {"device"}) for key in ("offload_optimizer", "offload_param")},
+        **{key: (inner(key, zero), {"device", "pin_memory"}) for key in ("offload_optimizer", "offload_param")},
     }
     kind = str(optimizer.get("type", "no type")).lower()
     decoupled = kind == "adamw" or params.get("adam_w_mode", True)
     others = [f"{key} in {of}" for of, (part, own) in known.items() for key in part if key not in own]
     return {
         "keys that are not in the table": ", ".join(others) or "none",
-        "what should be a dict": ", ".join(no_dicts) or "none",
+        "what should be a dict or a whole number": ", ".join(no_dicts + no_numbers) or "none",
         "samples of a step": train or (micro or 0) * steps * replicas,
         "samples of a pass": micro,
         "passes of a step": steps,
@@ -216,7 +216,7 @@ def expected(case: Case, given: Given) -> list[Any]:
     if r["tries"] or r["refused"]:
         return [dict.fromkeys(r["tries"], verdict) or verdict] * case.world_size
     facts = {
-        **dict.fromkeys(["keys that are not in the table", "what should be a dict"], "none"),
+        **dict.fromkeys(["keys that are not in the table", "what should be a dict or a whole number"], "none"),
         "samples of a step": r["global_batch"],
         "samples of a pass": r["micro_batch"],
         "passes of a step": r["global_batch"] // r["micro_batch"] // (r["world_size"] // r["pp"]),
