@@ -104,8 +104,8 @@ IN_WORDS = {
         "switch i, in one colour for each of the eight rails; two spine switches join the leaf switches."
     ),
     "ch15_deepspeed/volumes": (
-        "Recorded bytes that a rank sends in a step, in units of all parameters once, with a mark where papers have it: "
-        "DDP 2 as expected, FSDP2 2.83 of 3, DeepSpeed's ZeRO 1 and 2 with their defaults 3 where the mark is at 2, "
+        "Recorded bytes that a rank sends in a step, in units of all parameters once, with a mark where papers have it:"
+        " DDP 2 as expected, FSDP2 2.83 of 3, DeepSpeed's ZeRO 1 and 2 with their defaults 3 where the mark is at 2, "
         "ZeRO 3 2 where it is at 3; with other settings ZeRO 2 sends 2 and ZeRO 3 sends 3."
     ),
 }
