@@ -606,10 +606,12 @@ show(
 # %% [markdown]
 # ## Choose a layout
 #
-# *Needs: section 6.* `dtlearn plan` searches all layouts, and says why the second loses, and what would change that:
+# *Needs: section 6.* The planner searches all layouts, and says why the second loses, and what would change that:
 
 # %%
-# !dtlearn plan llama-3-70b 64xH100 512 --top 3
+# In a terminal: dtlearn plan llama-3-70b 64xH100 512 --top 3
+llama, h100 = planner.find_model("llama-3-70b"), planner.parse_cluster("64xH100")
+print(planner.plan_table(planner.search_layouts(llama, h100, 512), top=3))
 
 # %% jupyter={"source_hidden": true}
 from dtlearn.viz import front_words, layout_front
