@@ -331,23 +331,11 @@ def layouts_of_bloom() -> Figure:
 def volumes_of_libraries() -> Figure:
     """From the stored runs of the libraries: none of them is installed where images are drawn."""
     papers = {"ddp": 2, "fsdp2": 3, "zero1": 2, "zero2": 2, "zero2_reduce": 2, "zero3": 3, "zero3_paper": 3}
-    stored = load_stored_results()
-    titles = {name: stored.results[name].title for name in papers} | {
-        "zero2_reduce": "ZeRO 2, no all-reduce",
-        "zero3_paper": "ZeRO 3, as in the paper",
-    }
-    once = 4 * RunDescription().config.num_parameters / 2
-    sent = {
-        titles[name]: {kind.replace("-", "_"): n for kind, n in sent_by_kind(stored.results[name]).items()}
-        for name in papers
-    }
-    return traffic_by_stage(
-        sent,
-        {titles[name]: units * once for name, units in papers.items()},
-        unit=("x all parameters", once),
-        title="DeepSpeed's defaults send other volumes than the papers say",
-        label=f"recorded, two ranks, {stored.date}; the mark: the papers",
-    )
+    stored, once = load_stored_results(), 2 * RunDescription().config.num_parameters  # bytes: fp32, two ranks
+    sent = {n: {k.replace("-", "_"): v for k, v in sent_by_kind(stored.results[n]).items()} for n in papers}
+    title = "DeepSpeed's defaults send other volumes than the papers say"
+    label = f"recorded, two ranks, {stored.date}; the mark: the papers; names as in the stored runs"
+    return traffic_by_stage(sent, {n: v * once for n, v in papers.items()}, ("x all parameters", once), title, label)
 
 
 _DRAWN_BY: dict[str, Callable[[], Figure]] = {

@@ -326,6 +326,7 @@ silent = dtlearn.predict.choice(
 silent.reveal()
 
 # %%
+# "cpu" is what the configuration is checked for: nothing runs on a processor or a GPU here.
 for fault in libraries.check_ds_config(faulty, world_size=8, device="cpu", pp=2):
     print("-", fault)
 
@@ -638,6 +639,7 @@ for name in ("tp", "megatron_tp", "fairscale_tp"):
 from dtlearn.libraries.hello_deepspeed import train
 from dtlearn.libraries.hello_deepspeed.stored import RUNS, load_stored_hello
 
+# On the processor, as the stored runs of DeepSpeed beside which its losses stand.
 plain = dtlearn.run_ranks(train, 2, RUNS["plain_fp32"], device="cpu").values[0]
 print(
     "losses of updates 1, 2 and 20:", [f"{plain.losses[step]:.3f}" for step in (0, 1, 19)]

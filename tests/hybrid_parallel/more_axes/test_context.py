@@ -129,5 +129,5 @@ def test_what_cp_cannot_do_is_refused():
         "tp=1 times cp=2, of 2 chunks on each cp rank needs a multiple of 4, and there are 6 tokens" in said["length"]
     )
     assert "the sequence has 16 tokens on 2 ranks, but context_length is 8" in said["context"]
-    assert "method is 'ring', 'all-gather', 'ulysses'; got 'by hand'" in said["heads"]
+    assert "context_method is one of ring, all-gather, ulysses; got 'by hand'" in said["heads"]
     assert "dropout=0.1: a ring would have to draw" in said["dropout"]
