@@ -1,5 +1,5 @@
 # expect: DTL-COLL-ORDER
-# says: not in one order; the order of a set
+# says: one order
 
 import math
 
