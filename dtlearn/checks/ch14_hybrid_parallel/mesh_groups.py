@@ -182,8 +182,10 @@ def why(case: Case, given: Given, record: Record) -> str:
     together = list(zip(*made.values(), strict=False))
     if all(one == calls[0] for calls in together for one in calls):
         return ""
-    if all(sorted(groups) == sorted(made[0]) for groups in made.values()):
-        return "all ranks make these groups, but not in one order; the order of a set is another one in each process"
+    first = {tuple(groups[0]) for groups in made.values()}
+    others_first = len(first) > 1 and any(rank not in groups[0] for rank, groups in made.items())
+    if others_first or all(sorted(groups) == sorted(made[0]) for groups in made.values()):
+        return "ranks make the groups, but not in one order; the order of a set is another one in each process"
     if all(rank in groups[0] for rank, groups in made.items()):
         return "each rank begins with its own group, or makes no other; every rank makes all groups, in one order"
     return "every rank makes all groups, also those after its own, and all in one order"

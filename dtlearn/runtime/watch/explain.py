@@ -66,7 +66,9 @@ def comes_before(diagnosis: Diagnosis, failures: Sequence[Failure]) -> bool:
     made_it = diagnosis.calls.get(first.rank) is not None
     own = first.kind == "raised" and not first.consequence and not (made_it and diagnosis.code == "DTL-P2P-SIZE")
     # A rank that died without making one of the calls that do not fit was not ended by them: its peers went on.
-    took_part = first.kind == "raised" or made_it
+    # Two groups can be wrong at once: of two that gloo ended, the call of either one will do.
+    ended_by_gloo = [f.rank for f in failures if f.type == "SIGABRT" == first.type]
+    took_part = first.kind == "raised" or made_it or any(diagnosis.calls.get(rank) for rank in ended_by_gloo)
     return diagnosis.is_mismatch and not own and took_part
 
 

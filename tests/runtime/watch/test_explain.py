@@ -245,6 +245,9 @@ def test_a_death_that_calls_which_do_not_fit_have_caused_comes_after_them():
     mismatch = Diagnosis("DTL-COLL-SHAPE", "x", (0, 1), calls, dict.fromkeys(calls, "called"))
     assert comes_before(mismatch, [Failure(0, "killed", "SIGABRT", "was killed")])
     assert not comes_before(mismatch, [Failure(2, "killed", "SIGKILL", "was killed")])  # it made no such call
+    aborted = [Failure(rank, "killed", "SIGABRT", "was killed") for rank in (3, 0)]  # 2 and 3 are a pair of their own
+    assert comes_before(mismatch, aborted)
+    assert not comes_before(mismatch, [aborted[0], Failure(0, "raised", "RuntimeError", "lost", consequence=True)])
     assert not comes_before(mismatch, [Failure(0, "raised", "ValueError", "boom")])
     short = replace(mismatch, code="DTL-P2P-SIZE")
     assert comes_before(short, [Failure(0, "raised", "RuntimeError", "sizes differ")])  # it computed on what came

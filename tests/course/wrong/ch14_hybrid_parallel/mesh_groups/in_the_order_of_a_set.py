@@ -1,5 +1,5 @@
 # expect: DTL-COLL-ORDER
-# says: one order
+# says: not in one order; the order of a set
 
 import math
 
