@@ -24,7 +24,7 @@ import torch
 
 from dtlearn.expert_parallel import ExpertGPTConfig
 from dtlearn.models import GPTConfig
-from dtlearn.sharing.resharding import Box, Piece, flat_piece, plan_reads, read_into, whole_piece
+from dtlearn.sharing.resharding import Box, Piece, flat_piece, in_whole, plan_reads, read_into, whole_piece
 from dtlearn.sharing.shards import rank_and_size
 from dtlearn.zero import ShardedState, load_sharded_state_dict, sharded_state_dict
 
@@ -155,21 +155,8 @@ def _own_pieces(model: HybridGPT) -> Iterator[tuple[TrainedStage, dict[str, tupl
             whole_name = TOKEN if name == HEAD and model.config.tie_embeddings else name
             local = flat_piece(piece["shape"], piece["start"], piece["stop"])
             cut = (0, place.ep) if isinstance(stage, TrainedExperts) else (stage.dims[name], place.tp)
-            pieces[name] = whole_name, _in_whole(local, shapes[whole_name], *cut)
+            pieces[name] = whole_name, in_whole(local, shapes[whole_name], *cut)
         yield stage, pieces
-
-
-def _in_whole(local: Piece, shape: Sequence[int], dim: int | None, part: int) -> Piece:
-    """Boxes of one rank's part of a tensor, as boxes of the whole, without rows of padding."""
-    if dim is None:
-        return local
-    first, boxes = part * local.shape[dim], []
-    for box in local.boxes:
-        start, stop = list(box.start), list(box.stop)
-        start[dim], stop[dim] = start[dim] + first, min(stop[dim] + first, shape[dim])
-        if start[dim] < stop[dim]:
-            boxes.append(Box(tuple(start), tuple(stop), box.offset))
-    return Piece(tuple(shape), tuple(boxes))
 
 
 def _saved_pieces(state: MeshState, shapes: Mapping[str, Sequence[int]]) -> dict[str, Piece]:

@@ -209,6 +209,28 @@ def flat_piece(shape: Sequence[int], start: int, stop: int) -> Piece:
     return Piece(tuple(shape), tuple(_boxes(tuple(shape), start, stop)))
 
 
+def in_whole(local: Piece, shape: Sequence[int], dim: int | None, part: int) -> Piece:
+    """Boxes of a rank's own tensor, as boxes of the whole, without rows of padding.
+
+    Args:
+        local: of the rank's tensor.
+        shape: of the whole tensor.
+        dim: along which the whole is divided into parts of equal length; None: the rank has it whole.
+        part: which part the rank has, from 0.
+    """
+    if dim is None:
+        return local
+    first, boxes = part * local.shape[dim], []
+    for box in local.boxes:
+        start, stop = list(box.start), list(box.stop)
+        start[dim], end = start[dim] + first, stop[dim] + first
+        stop[dim] = min(end, shape[dim])
+        assert dim == 0 or stop[dim] == end, "only rows are padded: of others, what is left is in no order"
+        if start[dim] < stop[dim]:
+            boxes.append(Box(tuple(start), tuple(stop), box.offset))
+    return Piece(tuple(shape), tuple(boxes))
+
+
 def _boxes(shape: tuple[int, ...], start: int, stop: int) -> Iterator[Box]:
     strides = [math.prod(shape[dim + 1 :]) for dim in range(len(shape))]
     first = start

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import dtlearn
-from dtlearn.hybrid_parallel import checkpoints, load_mesh_states, mesh_state, whole_parameters
+from dtlearn.hybrid_parallel import load_mesh_states, mesh_state, whole_parameters
 from dtlearn.models import max_difference
 from tests.data_parallel.runs import message_of
 from tests.devices import run_ranks
@@ -102,10 +102,3 @@ def test_another_model_is_refused(states):
     said, none = run_ranks(of_another_model, 1, states, device="cpu")[0]
     assert "this is the state of another model: tie_embeddings is [True] there, and False here" in said
     assert "the states of all ranks that saved are needed; got none" in none
-
-
-def test_rows_of_padding_are_in_no_box():
-    """13 tokens on 2 ranks are 7 rows each: of the second part 6 are tokens."""
-    local = checkpoints.flat_piece((7, 16), 5, 112)
-    boxes = checkpoints._in_whole(local, (13, 16), 0, 1).boxes
-    assert [(box.start, box.stop, box.offset) for box in boxes] == [((7, 5), (8, 16), 0), ((8, 0), (13, 16), 11)]

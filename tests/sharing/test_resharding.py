@@ -12,6 +12,7 @@ from dtlearn.sharing.resharding import (
     Read,
     even_part,
     flat_piece,
+    in_whole,
     plan_reads,
     read_into,
     validate_reads,
@@ -180,3 +181,22 @@ def test_parts_that_are_not_contiguous_are_read():
     wanted = even_part((4, 6), 0, 2, 1)
     read_into(result, reads_of([whole_piece((4, 6))], wanted), {0: saved})
     assert torch.equal(result, saved[2:])
+
+
+def test_a_part_of_columns_lies_in_the_whole():
+    piece = in_whole(flat_piece((4, 3), 6, 12), (4, 6), 1, 1)
+    assert [(box.start, box.stop) for box in piece.boxes] == [((2, 3), (4, 6))]
+    assert in_whole(flat_piece((4, 3), 6, 12), (4, 3), None, 0) == flat_piece((4, 3), 6, 12)
+
+
+def test_rows_of_padding_are_in_no_box():
+    """13 rows on 2 ranks are 7 each: of the second part 6 are rows of the whole."""
+    assert in_whole(flat_piece((5, 2), 0, 10), (9, 2), 0, 1).boxes == even_part((9, 2), 0, 2, 1).boxes
+    boxes = in_whole(flat_piece((7, 16), 5, 112), (13, 16), 0, 1).boxes
+    assert [(box.start, box.stop, box.offset) for box in boxes] == [((7, 5), (8, 16), 0), ((8, 0), (13, 16), 11)]
+    assert in_whole(flat_piece((7, 2), 12, 14), (13, 2), 0, 1).boxes == ()
+
+
+def test_only_rows_are_padded():
+    with pytest.raises(AssertionError, match="only rows are padded"):
+        in_whole(flat_piece((2, 4), 0, 8), (2, 7), 1, 1)

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from dtlearn.sharing.resharding import Box, Piece, flat_piece
+from dtlearn.sharing.resharding import Box, Piece, flat_piece, in_whole
 from dtlearn.tensor_parallel import ParallelGPT
 from dtlearn.tensor_parallel.checkpoints import gpt_split_dims
 from dtlearn.tensor_parallel.gpt import whole_shapes
@@ -83,27 +83,6 @@ def tensor_parallel_cuts(model: ParallelGPT, *, copy: int = 0, copies: int = 1) 
     return cuts
 
 
-def in_whole(local: Piece, cut: Cut) -> Piece:
-    """Boxes of a rank's own tensor, as boxes of the whole, without rows of padding.
-
-    Args:
-        local: of the rank's tensor.
-        cut: how this lies in the whole.
-    """
-    if cut.dim is None:
-        return local
-    first, boxes = cut.part * local.shape[cut.dim], []
-    for box in local.boxes:
-        start, stop = list(box.start), list(box.stop)
-        start[cut.dim] += first
-        end = stop[cut.dim] + first
-        stop[cut.dim] = min(end, cut.shape[cut.dim])
-        assert cut.dim == 0 or stop[cut.dim] == end, "only rows are padded: of others, what is left is in no order"
-        if start[cut.dim] < stop[cut.dim]:
-            boxes.append(Box(tuple(start), tuple(stop), box.offset))
-    return Piece(cut.shape, tuple(boxes))
-
-
 def shards_of(
     sharded: ShardedParameters, optimizer: torch.optim.Optimizer, cuts: Mapping[str, Cut]
 ) -> tuple[Shards, list[dict[str, Any]]]:
@@ -126,7 +105,7 @@ def shards_of(
         length = -(-(stop - start) // cut.copies)
         first = min(start + cut.copy * length, stop)
         last = min(first + length, stop)
-        saved = in_whole(flat_piece(own[name]["shape"], first, last), cut)
+        saved = in_whole(flat_piece(own[name]["shape"], first, last), cut.shape, cut.dim, cut.part)
         stretches[name] = (saved, slice(first - start, last - start), first == 0 and cut.part == 0)
         shards[MODEL + name] = (saved, piece.detach().flatten()[stretches[name][1]])
     for name, key, value, is_number in _optimizer_state(sharded, optimizer):
@@ -171,7 +150,8 @@ def wanted_by(sharded: ShardedParameters, cuts: Mapping[str, Cut], manifest: Man
     """
     wanted = {}
     for name, own in sharded.saved_pieces().items():
-        piece = in_whole(flat_piece(own["shape"], own["start"], own["stop"]), cuts[name])
+        cut = cuts[name]
+        piece = in_whole(flat_piece(own["shape"], own["start"], own["stop"]), cut.shape, cut.dim, cut.part)
         wanted[MODEL + name] = piece
         if piece.boxes:
             for key in _keys(manifest, name):

@@ -5,10 +5,9 @@ import torch
 import torch.distributed as dist
 
 from dtlearn.models import GPT, GPTConfig, next_token_loss
-from dtlearn.production.checkpoints import Checkpointer, Cut, replicated_cuts, tensor_parallel_cuts
+from dtlearn.production.checkpoints import Checkpointer, replicated_cuts, tensor_parallel_cuts
 from dtlearn.production.checkpoints.format import CheckpointError
-from dtlearn.production.checkpoints.layouts import in_whole, load_shards, shards_of, wanted_by
-from dtlearn.sharing.resharding import even_part, flat_piece
+from dtlearn.production.checkpoints.layouts import load_shards, shards_of, wanted_by
 from dtlearn.tensor_parallel import ParallelGPT
 from dtlearn.zero import FullyShardedDataParallel, ShardedParameters, pieces_of_stage3
 from tests.devices import run_ranks
@@ -94,17 +93,6 @@ def test_without_the_moments_the_losses_are_others(tmp_path):
     losses = run_ranks(save, 1, str(tmp_path), "one", device="cpu")[0]
     found = run_ranks(without_moments, 1, str(tmp_path), device="cpu")[0]
     assert found[0] == pytest.approx(losses[0], rel=1e-12) and abs(found[1] - losses[1]) > 1e-4
-
-
-def test_the_drawing_of_the_docstring():
-    local = flat_piece((4, 3), 6, 12)
-    piece = in_whole(local, Cut((4, 6), dim=1, part=1))
-    assert [(box.start, box.stop) for box in piece.boxes] == [((2, 3), (4, 6))]
-
-
-def test_padding_is_in_no_piece():
-    local = flat_piece((5, 2), 0, 10)  # rows 5 to 9 of 9: the last is padding
-    assert in_whole(local, Cut((9, 2), dim=0, part=1)).boxes == even_part((9, 2), 0, 2, 1).boxes
 
 
 @pytest.mark.parametrize("copies", [1, 2, 5])
