@@ -61,7 +61,7 @@ def code_cells(path: Path) -> list[str]:
 @pytest.mark.parametrize("path", SOURCES, ids=[path.stem for path in SOURCES])
 def test_what_cells_on_ranks_make_is_on_their_device(path):
     on_ranks = [cell for cell in code_cells(path) if cell.startswith("%%ranks")]
-    assert on_ranks or path.stem.startswith("ch15")  # whose ranks are started by its package alone
+    assert on_ranks
     if any("torch.set_default_device(device)" in cell for cell in on_ranks):
         return
     on_device = [cell.partition("\n")[2] for cell in on_ranks if 'backend="gloo"' not in cell]

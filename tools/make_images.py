@@ -30,7 +30,7 @@ from dtlearn.data_parallel.measure import Workload, fastest, record_on_rank
 from dtlearn.data_parallel.samples.sampler import EvaluationSampler, shard_indices
 from dtlearn.gradient_compression.comparing import compare
 from dtlearn.hybrid_parallel.layout import MeshLayout
-from dtlearn.libraries import RunDescription, load_stored_results, sent_by_kind
+from dtlearn.libraries import RunDescription, load_stored_results
 from dtlearn.memory import record_on_ranks
 from dtlearn.mixed_precision import BF16, FP16
 from dtlearn.mixed_precision.measure.gradients import gpt_gradients, log2_histogram
@@ -81,9 +81,9 @@ from dtlearn.viz import (
     timeline,
     unit_timeline,
 )
+from dtlearn.viz.libraries.sent_volumes import sent_volumes
 from dtlearn.viz.network import circle, placed_figure
 from dtlearn.viz.tensor_parallel.module_runs import ModuleRun
-from dtlearn.viz.zero.traffic_by_stage import traffic_by_stage
 from dtlearn.zero import FullyShardedDataParallel, UnitEvent, plan_flat, plan_per_parameter, plan_whole_tensors
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -330,12 +330,7 @@ def layouts_of_bloom() -> Figure:
 
 def volumes_of_libraries() -> Figure:
     """From the stored runs of the libraries: none of them is installed where images are drawn."""
-    papers = {"ddp": 2, "fsdp2": 3, "zero1": 2, "zero2": 2, "zero2_reduce": 2, "zero3": 3, "zero3_paper": 3}
-    stored, once = load_stored_results(), 2 * RunDescription().config.num_parameters  # bytes: fp32, two ranks
-    sent = {n: {k.replace("-", "_"): v for k, v in sent_by_kind(stored.results[n]).items()} for n in papers}
-    title = "DeepSpeed's defaults send other volumes than the papers say"
-    label = f"recorded, two ranks, {stored.date}; the mark: the papers; names as in the stored runs"
-    return traffic_by_stage(sent, {n: v * once for n, v in papers.items()}, ("x all parameters", once), title, label)
+    return sent_volumes(load_stored_results(), RunDescription().config.num_parameters)
 
 
 _DRAWN_BY: dict[str, Callable[[], Figure]] = {

@@ -31,6 +31,7 @@ _NAMES = {
     "hybrid_parallel.order_bars": "order_bars order_words",
     "hybrid_parallel.plan_bars": "best_layout plan_bars plan_words",
     "hybrid_parallel.score_picture": "score_picture score_words",
+    "libraries.sent_volumes": "sent_volumes volumes_words",
     "memory.fit_bars": "fit_bars",
     "memory.held_after_steps": "held_after_steps",
     "memory.memory_front": "memory_front",

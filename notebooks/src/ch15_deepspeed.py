@@ -51,6 +51,20 @@ from dtlearn.libraries import page_engines
 dtlearn.show_source(page_engines)
 
 # %% [markdown]
+# The first one on this notebook's ranks: three steps of DDP, each rank with its rows of the batch.
+
+# %%
+# %%ranks
+from dtlearn.libraries import RunDescription, batches, build_model, page_engines
+
+run = RunDescription()  # a small GPT, 2 ranks, 3 steps, a global batch of 8
+engine = page_engines.ddp(build_model(run).to(device), run)
+rows = slice(rank * run.micro_batch, (rank + 1) * run.micro_batch)
+for tokens, targets in batches(run):
+    loss = engine.step(tokens[rows].to(device), targets[rows].to(device))
+    print(f"my loss: {loss.item():.3f}")
+
+# %% [markdown]
 # | | wraps the model | backward | reduces | clips | updates |
 # |---|---|---|---|---|---|
 # | torch's DDP, FSDP2 | they | you | they, inside `backward()` | you | you |
@@ -62,10 +76,10 @@ dtlearn.show_source(page_engines)
 #
 # ## 2. Do they train alike?
 #
-# Two ranks, three steps of AdamW, the same weights and batches. Torch's own run now, on your machine:
+# Two ranks, three steps of AdamW, the same weights and batches; now the mean loss of both. Torch's own runs, on your machine:
 
 # %%
-run = libraries.RunDescription()  # a small GPT, 2 ranks, 3 steps, a global batch of 8
+run = libraries.RunDescription()  # the same
 alone = libraries.RunDescription(world_size=1)
 for name, described in (("reference", alone), ("ddp", run), ("fsdp2", run)):
     found = libraries.run_library(name, described)
@@ -87,7 +101,6 @@ alike = dtlearn.predict.choice(
 # %% jupyter={"source_hidden": true}
 stored = libraries.load_stored_results()
 results = stored.results
-there = libraries.libraries_python()
 print(
     f"Stored results of {stored.date}: "
     + ", ".join(
@@ -239,44 +252,9 @@ rank_table(
 # ranks, and what is whole after forward is not gathered again for backward. In a small model that is every one of them.
 
 # %% jupyter={"source_hidden": true}
-from dtlearn.viz import show
-from dtlearn.viz.zero.traffic_by_stage import traffic_by_stage
+from dtlearn.viz import sent_volumes, show, volumes_words
 
-FORMULA = {
-    "ddp": 2,
-    "fsdp2": 3,
-    "zero1": 2,
-    "zero2": 2,
-    "zero2_reduce": 2,
-    "zero3": 3,
-    "zero3_paper": 3,
-}
-TITLES = {name: results[name].title for name in FORMULA} | {
-    "zero2_reduce": "ZeRO 2, no all-reduce",
-    "zero3_paper": "ZeRO 3, as in the paper",
-}
-one_unit = 4 * parameters / 2
-show(
-    traffic_by_stage(
-        {
-            TITLES[name]: {
-                kind.replace("-", "_"): n
-                for kind, n in libraries.sent_by_kind(results[name]).items()
-            }
-            for name in FORMULA
-        },
-        {TITLES[name]: units * one_unit for name, units in FORMULA.items()},
-        unit=("all parameters once", one_unit),
-        title="DeepSpeed's defaults send other volumes than the papers say",
-        label=f"recorded, two ranks, {stored.date}; the mark: the papers",
-    ),
-    alt="Bars of what a rank sends in a step, in units of all parameters once, with a mark where the papers have it. "
-    + "; ".join(
-        f"{TITLES[name]}: {volumes[name]:.2f}, by the papers {units}"
-        for name, units in FORMULA.items()
-    )
-    + ".",
-)
+show(sent_volumes(stored, parameters), alt=volumes_words(stored, parameters))
 
 # %% jupyter={"source_hidden": true}
 rank_table(

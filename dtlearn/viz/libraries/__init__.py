@@ -1,0 +1,1 @@
+"""What libraries send, from their stored runs."""
