@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 SHOWN = {
     "ddp": ("torch DDP", 2),
     "fsdp2": ("torch FSDP2", 3),
-    "zero1": ("DeepSpeed, ZeRO 1", 2),
-    "zero2": ("DeepSpeed, ZeRO 2", 2),
-    "zero2_reduce": ("DeepSpeed, ZeRO 2, told to reduce", 2),
-    "zero3": ("DeepSpeed, ZeRO 3", 3),
-    "zero3_paper": ("DeepSpeed, ZeRO 3, told to gather twice", 3),
+    "zero1": ("ZeRO 1", 2),
+    "zero2": ("ZeRO 2", 2),
+    "zero2_reduce": ("ZeRO 2, told to reduce", 2),
+    "zero3": ("ZeRO 3", 3),
+    "zero3_paper": ("ZeRO 3, told to gather twice", 3),
 }
 
 
@@ -44,9 +44,9 @@ def sent_volumes(stored: StoredResults, num_parameters: int) -> Figure:
     return traffic_by_stage(
         sent,
         {title: units * once for title, units in SHOWN.values()},
-        unit=("x all parameters", once),
+        unit=("Ψ", once),
         title="DeepSpeed's defaults send other volumes than the papers say",
-        label=f"recorded on {_ranks(stored)} ranks, {stored.date}; formula: the papers",
+        label=f"recorded on {_ranks(stored)} ranks, {stored.date}; Ψ: all parameters once, in a ring; formula: the papers",
     )
 
 
