@@ -46,7 +46,7 @@ def sent_volumes(stored: StoredResults, num_parameters: int) -> Figure:
         {title: units * once for title, units in SHOWN.values()},
         unit=("Ψ", once),
         title="DeepSpeed's defaults send other volumes than the papers say",
-        label=f"recorded on {_ranks(stored)} ranks, {stored.date}; Ψ: all parameters once, in a ring; formula: the papers",
+        label=f"recorded on {_ranks(stored)} ranks, {stored.date}; Ψ: all parameters once, in a ring; formula: papers",
     )
 
 
