@@ -96,6 +96,14 @@ def _streams(run: TrainingRun, tokens: float) -> float:
     return traffic / (run.cluster.chip.bandwidth * STREAM)
 
 
+def ends_communication(run: TrainingRun) -> float:
+    """Of tp, for one micro-batch at the embedding and the head: an all-reduce forward, and one backward, or as many bytes.
+
+    The embedding's vocabulary is divided, and so is the head's (1909.08053, section 3).
+    """
+    return 2 * collective_seconds(run, "all-reduce", tp_calls(run).size, run.axes.tp, tp_in_node(run))
+
+
 def _communication(run: TrainingRun) -> float:
     call = tp_calls(run)
     return call.times * collective_seconds(run, call.collective, call.size, run.axes.tp, tp_in_node(run))

@@ -19,7 +19,7 @@ from dtlearn.pipeline_parallel.schedules.make import make_schedule
 
 from .checking import check_positive
 from .flops import run_flops, utilisation
-from .layer_time import STREAM, LayerSeconds, head_seconds, layer_seconds
+from .layer_time import STREAM, LayerSeconds, ends_communication, head_seconds, layer_seconds
 from .network import collective_seconds, cp_in_node, cp_size, dp_calls, dp_in_node, pp_seconds, pp_size
 from .run import TrainingRun, check_world
 
@@ -108,7 +108,7 @@ def planned_step(run: TrainingRun, measured: MeasuredTimes | None = None) -> Ste
     layers = run.layers_per_stage
     computation = m * (layers * (layer.forward + layer.backward) + head / axes.pp)
     recompute = m * layers * layer.recompute
-    tp = m * layers * layer.communication
+    tp = m * (layers * layer.communication + ends_communication(run) / axes.pp)
     tp_exposed = tp * (1 - run.software.tp_hidden)
     cp, cp_exposed = _context_parallel(run)
     pp = _transfers(run)
