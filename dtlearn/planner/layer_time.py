@@ -97,7 +97,7 @@ def _streams(run: TrainingRun, tokens: float) -> float:
 
 
 def ends_communication(run: TrainingRun) -> float:
-    """Of tp, for one micro-batch at the embedding and the head: an all-reduce forward, and one backward, or as many bytes.
+    """Of tp, for a micro-batch at the embedding and the head: an all-reduce forward and one backward, or as many bytes.
 
     The embedding's vocabulary is divided, and so is the head's (1909.08053, section 3).
     """
