@@ -71,6 +71,7 @@ class Chapter:
         title, question: for lists and headings.
         builds_on: slugs of earlier chapters.
         minutes: for a reader who runs everything and does the exercises.
+        core_minutes: of these, on the core path; 0: the chapter has none yet.
         ranks: the most ranks that its cells start.
         status: "ready" or "planned"; a planned chapter has no files.
         exercises: in the order of the chapter.
@@ -84,6 +85,7 @@ class Chapter:
     ranks: int
     status: Status
     exercises: tuple[Exercise, ...] = ()
+    core_minutes: int = 0
 
     @property
     def number(self) -> int:
@@ -195,7 +197,7 @@ def _chapter(number: int, table: dict[str, Any], earlier: list[Chapter]) -> Chap
     where = f"{MANIFEST}: {table.get('slug') or f'chapter {number}'}"
     texts = dict.fromkeys(("slug", "title", "question", "status"), _TEXT)
     required = {**texts, "builds_on": _TEXTS, "minutes": _NUMBER, "ranks": _NUMBER}
-    _check_fields(where, table, required, optional={"exercise": _TABLES})
+    _check_fields(where, table, required, optional={"exercise": _TABLES, "core_minutes": _NUMBER})
     slug = table["slug"]
     _require(re.fullmatch(r"ch\d\d_[a-z][a-z0-9_]*", slug), where, "slug", "must look like ch03_data_parallel")
     _require(int(slug[2:4]) == number, where, "slug", f"must begin with ch{number:02}: it is chapter {number}")

@@ -72,7 +72,7 @@ def main(slugs: list[str]) -> None:
         if not path.is_file() or (slugs and chapter.slug not in slugs):
             continue
         for part, size in zip(("core", "whole"), sizes(nbformat.read(path, as_version=4)), strict=True):
-            minutes = chapter.minutes if part == "whole" else ""
+            minutes = chapter.minutes if part == "whole" else chapter.core_minutes
             print(f"{chapter.slug[:25]:26}{part:6}" + "".join(f"{getattr(size, n):15}" for n in columns), minutes)
 
 

@@ -3,7 +3,7 @@
 #
 # **The question.** What if one place keeps the weights?
 #
-# Builds on: chapters 2 and 3. Ranks: 4; one cell uses 8. Time: an evening of 100 minutes for the core path; the
+# Builds on: chapters 2 and 3. Ranks: 4; one cell uses 8. Time: an evening of 102 minutes for the core path; the
 # sections of "Further" in any order, when you need them.
 #
 # | core path | what | minutes |
