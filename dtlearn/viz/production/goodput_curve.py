@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -60,7 +60,7 @@ def goodput_curve(
         if rows:
             _draw_rows(ax, rows, size)
         if measured:
-            look = {"color": ALARM, "marker": "D", "ls": "", "ms": 7, "mec": "white", "zorder": 4}
+            look: dict[str, Any] = {"color": ALARM, "marker": "D", "ls": "", "ms": 7, "mec": "white", "zorder": 4}
             ax.plot([x / size for x in measured], [100 * y for y in measured.values()], **look, label="real ranks")
         ax.set_xscale("log")
         ax.set_xlim(low / size, high / size)
@@ -119,5 +119,5 @@ def _draw_rows(ax: Axes, rows: Sequence[IntervalRow], size: float) -> None:
 def _mark(ax: Axes, words: str, at: float, on_the_right: bool) -> None:
     """A line at an interval, with its name at the foot, on the side where the other one is not."""
     ax.axvline(at, color=MUTED, lw=1.2, ls=(0, (3, 2)), zorder=1)
-    side = {"xytext": (5, 4), "ha": "left"} if on_the_right else {"xytext": (-5, 4), "ha": "right"}
+    side: dict[str, Any] = {"xytext": (5, 4), "ha": "left"} if on_the_right else {"xytext": (-5, 4), "ha": "right"}
     ax.annotate(words, (at, 0), xycoords=("data", "axes fraction"), textcoords="offset points", size=9, **side)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch
@@ -43,7 +44,12 @@ def draw_spans(ax: Axes, spans: Iterable[tuple[float, float]], row: float, look:
     """Fill (start, end) of a lane; a hatch, and no edge, which would hide short ones."""
     boxes = [(start, end - start) for start, end in spans if end > start]
     if boxes:
-        faces = {"facecolors": look.color, "edgecolors": _hatch_ink(look), "hatch": look.hatch, "linewidth": 0}
+        faces: dict[str, Any] = {
+            "facecolors": look.color,
+            "edgecolors": _hatch_ink(look),
+            "hatch": look.hatch,
+            "linewidth": 0,
+        }
         ax.broken_barh(boxes, (row - height / 2, height), zorder=2, **faces)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -114,7 +115,7 @@ def straggler_shadow(
             ax, title or shadow_title(report), label or f"run: {record.label}; {len(shown)} of {report.steps} steps"
         )
         present = {name for step in shown for own in step.values() for name, spans in own.parts.items() if spans}
-        entries = [patch(look, name) for name, look in LOOKS.items() if name in present]
+        entries: list[Artist] = [patch(look, name) for name, look in LOOKS.items() if name in present]
         entries.append(Patch(fc="white", ec=ALARM, hatch="////", lw=0.8, label="waits for the last rank: its shadow"))
         entries.append(Line2D([], [], color=INK, ls="", marker=">", label="comes last"))
         legend_below(fig, entries, columns=3)
