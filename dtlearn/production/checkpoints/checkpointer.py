@@ -23,6 +23,7 @@ from typing import Any, Literal, NamedTuple, Self
 import torch
 import torch.distributed as dist
 
+from dtlearn.runtime.recording.phases import phase
 from dtlearn.sharing.resharding import Piece
 
 from .format import CheckpointError, Manifest, build_manifest
@@ -43,6 +44,7 @@ from .store import (
     sweep,
 )
 
+SAVE, WRITE = "save", "write"  # phases in a record: training stands still; files are written, beside it or within it
 Wanted = Callable[[Manifest], Mapping[str, Piece]]
 
 
@@ -140,6 +142,10 @@ class Checkpointer:
             CheckpointError: on every rank: it cannot be written; or, asynchronous, the one before could not. What was
                 saved before is still there.
         """
+        with phase(SAVE):
+            return self._save(step, shards, shared or {}, own or {})
+
+    def _save(self, step: int, shards: Shards, shared: Mapping[str, Any], own: Mapping[str, Any]) -> bool:
         start = time.perf_counter()
         times = SaveTimes(step)
         self.times.append(times)
@@ -148,9 +154,9 @@ class Checkpointer:
             return False
         times.waited = self._task.finish()
         before = time.perf_counter()
-        objects = {f"rank{self._writing.rank}": dict(own or {})}
+        objects = {f"rank{self._writing.rank}": dict(own)}
         if self._writing.rank == 0:
-            objects[SHARED] = dict(shared or {})
+            objects[SHARED] = dict(shared)
         encoded = self._training.together(lambda: {name: to_bytes(value, name) for name, value in objects.items()})
         staged = self._staging.copy(shards) if self.asynchronous else {n: (p, v.cpu()) for n, (p, v) in shards.items()}
         times.staged = time.perf_counter() - before
@@ -162,7 +168,11 @@ class Checkpointer:
         return True
 
     def _write(self, times: SaveTimes, shards: Shards, objects: Mapping[str, bytes]) -> None:
-        """The two phases. In the thread, if the save is asynchronous."""
+        """The two phases of a transaction. In the thread, if the save is asynchronous."""
+        with phase(WRITE):
+            self._write_and_commit(times, shards, objects)
+
+    def _write_and_commit(self, times: SaveTimes, shards: Shards, objects: Mapping[str, bytes]) -> None:
         start, ranks = time.perf_counter(), self._writing
         try:
             unfinished = ranks.from_first(lambda: begin(self.folder, times.step))

@@ -45,6 +45,7 @@ class JobOptions:
         save_every: steps.
         asynchronous: whether saves go on beside training.
         global_batch, max_micro_batch, lr: see `plan_batch`.
+        width: of the hidden layer, and so how much there is to save.
         dropout: between the layers; it draws random numbers.
         topk: the share of the gradient that each rank sends, with error feedback; 1: all of it, without.
         total_steps: of the learning rate's schedule, which must not depend on when a job is stopped.
@@ -59,6 +60,7 @@ class JobOptions:
     global_batch: int = 24
     max_micro_batch: int = 6
     lr: float = 0.1
+    width: int = 32
     dropout: float = 0.0
     topk: float = 1.0
     total_steps: int = 100
@@ -100,7 +102,9 @@ def run_job(options: JobOptions) -> JobResult:
     plan = plan_batch(options.global_batch, num_ranks, max_micro_batch=options.max_micro_batch, lr=options.lr)
     digits, device = load_digits(), own_device()
     torch.manual_seed(options.seed)  # the same parameters on all ranks
-    model = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Dropout(options.dropout), nn.Linear(32, 10))
+    model = nn.Sequential(
+        nn.Linear(64, options.width), nn.ReLU(), nn.Dropout(options.dropout), nn.Linear(options.width, 10)
+    )
     model = model.double().to(device)
     seed_rank(options.seed, rank)  # other dropout on each rank
     optimizer = torch.optim.SGD(model.parameters(), lr=plan.lr, momentum=0.9)
