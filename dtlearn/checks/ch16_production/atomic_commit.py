@@ -51,8 +51,9 @@ CASES: dict[str, dict[str, Any]] = {
     },
 }
 PART, SYNC_PART = "    disk.write(name, part)\n", "    disk.fsync(name)\n"
-MEET, OLD = '    barrier()\n    if rank == 0:\n', "    barrier()\n    if old is not None:\n"
-NAMES = "    if rank == 0:\n        disk.fsync_folder()\n"
+MEET, OLD = "    barrier()\n    if rank == 0:\n", "    barrier()\n    if old is not None:\n"
+IF = "    if rank == 0:\n"
+NAMES = f"{IF}        disk.fsync_folder()\n"
 POINTER = '        disk.write("latest.new", str(step).encode())\n'
 SYNC, RENAME = '        disk.fsync("latest.new")\n', '        disk.rename("latest.new", "latest")\n'
 LAST = f"{RENAME}        disk.fsync_folder()\n"
@@ -83,9 +84,9 @@ EDITS = (
     Edit("the bytes of the file that becomes latest are not forced to the disk before it is renamed: fsync", {SYNC: ""}),
     Edit("the file that becomes latest is forced to the disk after it was renamed: it has to be before",
          {SYNC: "", RENAME: RENAME + SYNC.replace(".new", "")}),
-    Edit("the names of the parts are not forced to the disk before latest moves: fsync_folder", {NAMES: NAMES[:17]}),
+    Edit("the names of the parts are not forced to the disk before latest moves: fsync_folder", {NAMES: IF}),
     Edit("the names are forced to the disk before all ranks have made theirs: fsync_folder after the barrier",
-         {NAMES: NAMES[:17], MEET: f"    if rank == 0:\n        disk.fsync_folder()\n{MEET}"}),
+         {NAMES: IF, MEET: f"{NAMES}{MEET}"}),
     Edit("the new name of latest is not forced to the disk: a power cut takes it back", {LAST: RENAME}),
     Edit("the new name of latest is forced to the disk after the old part was deleted, which may be gone first",
          {LAST: RENAME, REMOVE: f"{REMOVE}    disk.fsync_folder()\n"}),
@@ -122,8 +123,8 @@ def on_rank(answer: Any, step: int, part: str, old: Any, saved: Any, stops: bool
         while (run := save_until(save, before, victim, moments)).stopped_at:
             runs, moments = [*runs, run], moments + 1
     for run in runs:
-        for power_cut in (False, True)[: 1 + power]:
-            steps, wrong = read_back(left_after(before, run.calls, power_cut=power_cut), parts)
+        for calls, power_cut in ((calls, cut) for cut in (False, True)[: 1 + power] for calls in (run.calls, run.fewest)):
+            steps, wrong = read_back(left_after(before, calls, power_cut=power_cut), parts)
             allowed = {step, *(parts if len(parts) > 1 else [None])} if run.stopped_at else {step}
             if not wrong and not steps <= allowed:
                 wrong = f"latest names {' or '.join(sorted(map(str, steps - allowed)))}"

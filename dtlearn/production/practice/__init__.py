@@ -6,7 +6,7 @@
 """
 
 from .disk import DiskCall, StoppedDisk, left_after
-from .job import PracticeJob
+from .job import PracticeJob, PracticeOptions
 from .stops import SaveRun, save_until
 
-__all__ = ["DiskCall", "PracticeJob", "SaveRun", "StoppedDisk", "left_after", "save_until"]
+__all__ = ["DiskCall", "PracticeJob", "PracticeOptions", "SaveRun", "StoppedDisk", "left_after", "save_until"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch.distributed as dist
 
@@ -25,12 +25,14 @@ class SaveRun(NamedTuple):
     """How a save went.
 
     Attributes:
-        calls: of all ranks on the disk.
+        calls: of all ranks on the disk; those of the others as far as they came without the rank that was stopped.
+        fewest: the same if all ranks were stopped at that moment, and the others had come no further than they must.
         stopped_at: "rank 1 before fsync('x')"; "" if no rank was stopped.
         shared: names that several ranks changed between the same barriers: what comes first is a matter of chance.
     """
 
     calls: list[DiskCall]
+    fewest: list[DiskCall]
     stopped_at: str
     shared: list[str]
 
@@ -53,11 +55,11 @@ def save_until(save: Save, before: Mapping[str, bytes], victim: int = 0, moments
     disk = StoppedDisk(rank, before, moments if rank == victim else None)
 
     def exchange(state: str) -> list[str]:
-        all_ranks: list[tuple[str, str, list[DiskCall]]] = [("", "", [])] * dist.get_world_size()
-        dist.all_gather_object(all_ranks, (state, disk.stopped_at, disk.calls))
-        disk.seen = [call for _, _, calls in all_ranks for call in calls]
-        stopped[:] = [f"rank {r} {moment}" for r, (_, moment, _) in enumerate(all_ranks) if moment]
-        return [state for state, _, _ in all_ranks]
+        all_ranks: list[Any] = [None] * dist.get_world_size()
+        dist.all_gather_object(all_ranks, (state, disk.calls, disk.period, disk.stopped_at))
+        disk.seen = [call for _, calls, _, _ in all_ranks for call in calls]
+        _, _, last["period"], last["moment"] = all_ranks[victim]
+        return [state for state, _, _, _ in all_ranks]
 
     def barrier() -> None:
         if disk.stopped_at:
@@ -72,7 +74,7 @@ def save_until(save: Save, before: Mapping[str, bytes], victim: int = 0, moments
             )
         disk.period += 1
 
-    stopped: list[str] = []
+    last: dict[str, Any] = {}  # of the victim
     state = "returned"
     try:
         save(disk, barrier)
@@ -80,7 +82,9 @@ def save_until(save: Save, before: Mapping[str, bytes], victim: int = 0, moments
         state = "gone"
     while "waits" in exchange(state):
         pass
-    return SaveRun(disk.seen, *stopped[:1] or [""], changed_by_several(disk.seen))
+    fewest = [call for call in disk.seen if call.rank == victim or call.period < last["period"]]
+    stopped_at = f"rank {victim} {last['moment']}" if last["moment"] else ""
+    return SaveRun(disk.seen, fewest if stopped_at else disk.seen, stopped_at, changed_by_several(disk.seen))
 
 
 def changed_by_several(calls: list[DiskCall]) -> list[str]:
