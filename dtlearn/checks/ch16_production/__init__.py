@@ -1,0 +1,13 @@
+"""Checks of chapter 16."""
+
+from .. import MAY_HELP as MAY_HELP
+from ..own_work import forbids, forbids_torchs
+
+# Rules on the text of every answer. `production.practice` is what exercises hand over: a disk, and a job.
+READS = [
+    forbids(
+        *("dtlearn.production.checkpoints", "dtlearn.production.faults", "dtlearn.production.goodput"),
+        *("dtlearn.production.page_resharding", "dtlearn.production.stragglers", "dtlearn.sharing"),
+    ),
+    forbids_torchs("torch.distributed.checkpoint"),
+]

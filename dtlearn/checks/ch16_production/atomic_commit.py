@@ -1,0 +1,172 @@
+"""ch16.atomic_commit: ranks that are stopped before and after each call on a disk, within each write, and then read.
+
+`dtlearn.production.practice` has the disk and stops the ranks. The package's own saving is killed for real, after each
+call of the operating system, in `tests/production/checkpoints/kills.py`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from dtlearn.grading import Case, Check, Edit, Given
+from dtlearn.runtime.record.record import Record
+
+from ..own_work import find_forbidden
+from ..sent import no_stores
+from . import MAY_HELP
+
+# Of each case: `stops`, whether ranks are stopped, at each moment of each; `power`, whether the power fails, too;
+# `old`, whether the old checkpoint goes; `first`, whether there is none yet.
+CASES: dict[str, dict[str, Any]] = {
+    "nobody is stopped": {},
+    "the first checkpoint": {
+        "says": "before the first checkpoint there is no file, and latest appears with the first one",
+        "first": True,
+    },
+    "one rank is killed": {
+        "says": "until all of the new checkpoint is there, latest names the old one: a rename is one moment, a write is not",
+        **{"stops": True, "sizes": (1,)},
+    },
+    "a rank of several is killed": {
+        "says": "latest moves when the parts of all ranks are there: they meet in a barrier before it",
+        **{"stops": True, "sizes": (2, 4)},
+    },
+    "the old part goes": {
+        "says": "if old is a step, each rank deletes its part of it, and nothing else",
+        "old": True,
+    },
+    "a rank is killed, and the old part goes": {
+        "says": "the old checkpoint goes when the new one is there, and not before",
+        **{"stops": True, "old": True},
+    },
+    "the power fails": {
+        "says": "before latest moves, all that it leads to is forced to the disk: the bytes of each file, then the names",
+        **{"stops": True, "power": True},
+    },
+    "the power fails, and the old part goes": {
+        "says": "before the old part goes, the new name of latest is forced to the disk",
+        **{"stops": True, "power": True, "old": True},
+    },
+}
+PART, SYNC_PART = "    disk.write(name, part)\n", "    disk.fsync(name)\n"
+MEET, OLD = "    barrier()\n    if rank == 0:\n", "    barrier()\n    if old is not None:\n"
+IF = "    if rank == 0:\n"
+NAMES = f"{IF}        disk.fsync_folder()\n"
+POINTER = '        disk.write("latest.new", str(step).encode())\n'
+SYNC, RENAME = '        disk.fsync("latest.new")\n', '        disk.rename("latest.new", "latest")\n'
+LAST = f"{RENAME}        disk.fsync_folder()\n"
+GOES = f"{OLD}        disk.remove(f'step-{{old}}/rank{{rank}}')\n".replace("'", '"')
+REMOVE = '        disk.remove(f"step-{old}/rank{rank}")\n'
+EDITS = (
+    Edit("latest never names the new checkpoint", {RENAME: ""}),
+    Edit("rank 0 alone saves its part", {PART: f"    if rank > 0:\n        barrier()\n        return barrier()\n{PART}"}),
+    Edit("latest holds the name of the step's folder: it holds the number of the step",
+         {"str(step).encode()": 'f"step-{step}".encode()'}),
+    Edit("each rank moves latest: between two barriers one rank changes a file, rank 0", {NAMES: NAMES.replace(
+        "rank == 0", "True")}),
+    Edit("latest is written in its place: a write is not one moment, and a kill leaves half of it",
+         {POINTER: POINTER.replace(".new", ""), SYNC: SYNC.replace(".new", ""), RENAME: ""}),
+    Edit("latest moves before this rank's part is there",
+         {PART: "", SYNC_PART: "", OLD: f"{PART}{SYNC_PART}{OLD}"}),
+    Edit("latest moves before the parts of the other ranks are there: a barrier has to stand before it",
+         {MEET: MEET.replace("    barrier()\n", ""), OLD: f"    barrier()\n{OLD}"}),
+    Edit("the old part stays", {REMOVE: "        pass\n"}),
+    Edit("rank 0 alone deletes its old part", {OLD: OLD.replace("old is", "rank == 0 and old is")}),
+    Edit("the old checkpoint is deleted before the new one is written",
+         {GOES: "    barrier()\n", PART: f"    if old is not None:\n{REMOVE}{PART}"}),
+    Edit("the old part is deleted before latest has moved",
+         {GOES: "", MEET: f"{GOES}{MEET}"}),
+    Edit("the other ranks delete their old parts while rank 0 moves latest: a barrier has to stand between",
+         {OLD: OLD.replace("    barrier()\n", ""), PART: f"    barrier()\n{PART}"}),
+    Edit("the bytes of the parts are not forced to the disk before latest moves: fsync", {SYNC_PART: ""}),
+    Edit("the bytes of the file that becomes latest are not forced to the disk before it is renamed: fsync", {SYNC: ""}),
+    Edit("the file that becomes latest is forced to the disk after it was renamed: it has to be before",
+         {SYNC: "", RENAME: RENAME + SYNC.replace(".new", "")}),
+    Edit("the names of the parts are not forced to the disk before latest moves: fsync_folder", {NAMES: IF}),
+    Edit("the names are forced to the disk before all ranks have made theirs: fsync_folder after the barrier",
+         {NAMES: IF, MEET: f"{NAMES}{MEET}"}),
+    Edit("the new name of latest is not forced to the disk: a power cut takes it back", {LAST: RENAME}),
+    Edit("the new name of latest is forced to the disk after the old part was deleted, which may be gone first",
+         {LAST: RENAME, REMOVE: f"{REMOVE}    disk.fsync_folder()\n"}),
+)  # fmt: skip
+
+
+def inputs(case: Case) -> Given:
+    g, p = case.generator(), case.params
+    words = ["".join(chr(97 + int(c)) for c in torch.randint(26, (8,), generator=g)) for _ in range(2 * case.world_size)]
+    now, step = sorted((torch.randperm(80, generator=g)[:2] + 10).tolist())
+    saved = {} if p.get("first") else {str(now): words[: case.world_size]}
+    saved[str(step)] = words[case.world_size :]
+    old = now if p.get("old") else None
+    how = {"stops": bool(p.get("stops")), "power": bool(p.get("power"))}
+    return [{"step": step, "part": saved[str(step)][r], "old": old, "saved": saved, **how} for r in range(case.world_size)]
+
+
+def on_rank(answer: Any, step: int, part: str, old: Any, saved: Any, stops: bool, power: bool) -> Any:
+    from dtlearn.production.practice.disk import left_after
+    from dtlearn.production.practice.stops import read_back, save_until
+
+    parts = {int(number): [text.encode() for text in texts] for number, texts in saved.items()}
+    before = {f"step-{s}/rank{r}": data for s in parts for r, data in enumerate(parts[s]) if s != step}
+    before |= {"latest": str(s).encode() for s in parts if s != step}
+    save = lambda disk, barrier: answer(disk, step, part.encode(), old, rank, barrier)  # noqa: E731
+    done = save_until(save, before)
+    for call in (one for one in done.calls if one.rank == rank and not stops):
+        print(f"{call.verb} {call.name} {call.to}".strip())
+    if done.shared:
+        return f"between two barriers several ranks change {done.shared[0]}"
+    runs = [done]
+    for victim in range(world_size if stops else 0):  # noqa: F821  # a name on the ranks
+        moments = 0
+        while (run := save_until(save, before, victim, moments)).stopped_at:
+            runs, moments = [*runs, run], moments + 1
+    for run in runs:
+        for calls, power_cut in ((calls, cut) for cut in (False, True)[: 1 + power] for calls in (run.calls, run.fewest)):
+            steps, wrong = read_back(left_after(before, calls, power_cut=power_cut), parts)
+            allowed = {step, *(parts if len(parts) > 1 else [None])} if run.stopped_at else {step}
+            if not wrong and not steps <= allowed:
+                wrong = f"latest names {' or '.join(sorted(map(str, steps - allowed)))}"
+            if wrong and run.stopped_at:
+                return f"{'a power cut,' if power_cut else 'a kill of'} {run.stopped_at}: {wrong}"
+            if wrong:
+                return f"{'a power cut after' if power_cut else 'when'} all ranks have returned: {wrong}"
+    left = left_after(before, done.calls)
+    kept = sorted(name for name in left if name.startswith("step-") and left[name] != {None})
+    return {"a job can go on from": "a whole checkpoint at every moment", "parts afterwards": kept}
+
+
+def expected(case: Case, given: Given) -> list[Any]:
+    own = given[0]
+    kept = [f"step-{s}/rank{r}" for s in own["saved"] if s != str(own["old"]) for r in range(case.world_size)]
+    right = {"a job can go on from": "a whole checkpoint at every moment", "parts afterwards": sorted(kept)}
+    return [right] * case.world_size
+
+
+def why(case: Case, given: Given, record: Record) -> str:
+    return f"{MAY_HELP}{case.says or 'a file can be renamed when it was written'}"
+
+
+def meets_in_barrier_only(source: str) -> Any:
+    """A rule on an answer's text: it makes no calls of `torch.distributed`."""
+    reason = "the ranks meet in barrier() only"
+    return find_forbidden(source, {"torch.distributed": reason})
+
+
+PARTS = {"5": ["old part 0", "old part 1"], "8": ["new part 0", "new part 1"]}
+CHECK = Check(
+    on_rank,
+    inputs,
+    expected,
+    cases=CASES,
+    edits=EDITS,
+    edits_at_once=5,
+    example=[
+        {"step": 8, "part": f"new part {rank}", "old": 5, "saved": PARTS, "stops": False, "power": False}
+        for rank in range(2)
+    ],
+    why=why,
+    reads=[no_stores, meets_in_barrier_only],
+    seconds=30.0,
+)

@@ -1,0 +1,12 @@
+"""What the exercises of chapter 16 hand over: a disk that tells what a kill or a power cut leaves, and a small job.
+
+    disk.py      calls on a disk, and what is left of them
+    stops.py     ranks that save, and are stopped at a moment
+    job.py       a job whose every part has to come back
+"""
+
+from .disk import DiskCall, StoppedDisk, left_after
+from .job import PracticeJob, PracticeOptions
+from .stops import SaveRun, save_until
+
+__all__ = ["DiskCall", "PracticeJob", "PracticeOptions", "SaveRun", "StoppedDisk", "left_after", "save_until"]
