@@ -34,7 +34,7 @@ def test_the_expected_goodput_is_what_random_failures_leave(name):
 
 
 def test_young_s_interval_leaves_less_where_a_save_is_not_short():
-    times, best, goodput = best_of("a save of twice mtbf")
+    times, best, _ = best_of("a save of twice mtbf")
     assert simulated(times, 200) < 0.85 * simulated(times, best)
 
 
