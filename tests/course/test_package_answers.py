@@ -624,6 +624,14 @@ def mesh_norm(parameters, groups, *, alike, elsewhere, zero, max_norm):
     over = [groups[axis] for axis in ("tp", "pp", "dp")[: 2 + zero]]
     return clip_grad_norm_(parameters.values(), max_norm, counted=counted, groups=over).item()
 """,
+    "ch16.interval": """\
+from dtlearn.production.goodput import expected_goodput
+
+def interval(step, save, restart, mtbf):
+    numbers = range(1, 2 + round(mtbf / (step or 1)))
+    goodputs = {n: expected_goodput(n * step, save, restart, mtbf) for n in numbers}
+    return max(goodputs.items(), key=lambda row: row[1])
+""",
 }
 NAIVE = {
     "ch02.broadcast": (
