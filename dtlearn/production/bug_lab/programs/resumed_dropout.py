@@ -1,4 +1,4 @@
-"""Save a job after two steps and resume it: each rank drops units at random, by a generator of its own."""
+"""Save a job after two steps, and resume it. Each rank drops units by a generator of its own."""
 
 from typing import Any
 
