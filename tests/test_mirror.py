@@ -88,6 +88,11 @@ TESTED_BY = {
         "libraries/comparing/test_stored.py",
         "every engine's losses and calls are stored, and a real run is held against them",
     ),
+    "production/bug_lab/causes": (
+        "production/bug_lab/test_lab_program.py",
+        "a table, beside the programs' data",
+    ),
+    "production/bug_lab/programs/*": ("production/bug_lab/test_programs.py", "each shows its symptom, on real ranks"),
     "runtime/agent/start": (
         "runtime/agent/test_server.py",
         "whoever starts ranks calls it: through runs, that test counts the descriptors that it opens and closes",
@@ -125,6 +130,7 @@ ABOUT = {
     "grading/report/schema": "the reports' schema, which is data",
     "notebook/kernel_ends": "the ways in which a kernel ends",
     "pipeline_parallel/torch_parity": "every order in torch's runner and in ours",
+    "production/bug_lab/programs": "the lab's programs, and their fixed versions, on real ranks",
     "runtime/bad_input": "code that does what no rank should do",
     "runtime/faults": "the corpus of faults, in runs and in cells",
     "runtime/kills": "kills at any moment",

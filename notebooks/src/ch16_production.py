@@ -448,9 +448,9 @@ show(goodput_curve(large, curve), goodput_curve_words(large, curve))
 # | Which exercise is the list of section 2? | `resume_bits` (25 minutes) | section 2 |
 # | Who notices a fault, and when? | twelve faults on real ranks; heartbeats, flight recorder | section 1 |
 # | What if a rank computes wrong? | replicas compared, a step replayed | |
-# | What if half of the ranks are gone? | the batch kept by a rule; `elastic_batch` (20 minutes) | section 2 |
 # | Where does Young's formula fail? | `interval` (15 minutes) | section 6 |
 # | Who is the straggler? | one slow rank in the record; `find_straggler` (20 minutes) | |
+# | What if half of the ranks are gone? | the batch kept by a rule; `elastic_batch` (20 minutes) | section 2 |
 # | Can some ranks evaluate, or serve? | roles of one job | |
 # | How do several ranks generate a text? | caches, tensor parallelism, pipelines, batches that never end | chapter 12 |
 # | What do others write? | DCP both ways, libraries | section 4 |
@@ -574,6 +574,41 @@ silent.reveal()
 # The second one was found by **replay**: each share of the batch is computed by two ranks, and where two checksums differ, a third rank decides. It costs a step's computation, so it runs
 # now and then, and it needs kernels that give the same bits each time. Meta counts 6 of its 419 interruptions as such *silent data corruption*.
 #
+# ## Where does Young's formula fail?
+#
+# Young puts the failure half way, and forgets that a second try can fail, too. Exactly: failures without memory leave a stretch of $s$ seconds alone with
+# chance $e^{-s/M}$. The time until it succeeds once is $M(e^{s/M} - 1)$ on average, and each failure adds a restart, which can fail as well: $M e^{R/M}(e^{s/M} - 1)$
+# (J. T. Daly, *A higher order estimate of the optimum checkpoint interval*, FGCS 22(3), 2006). With $s = \tau + \delta$, that is the curve of section 6.
+#
+# **Exercise 4.** The best number of steps, and the goodput that it leaves.
+
+# %% exercise="ch16.interval"
+
+# %% [markdown]
+# ## Who is the straggler?
+#
+# Nothing has failed, and the job is slow. A collective takes as long as its last rank. Three ranks, one of which computes 50 ms longer in each step:
+
+# %% jupyter={"source_hidden": true}
+from dtlearn.production import stragglers
+from dtlearn.viz import shadow_words, straggler_shadow
+
+slow = stragglers.slow_run("compute", rank=1)
+report = stragglers.find_stragglers(slow)
+show(straggler_shadow(slow, report), shadow_words(slow, report))
+
+# %% [markdown]
+# A profiler of rank 0 shows a slow all-reduce, and one suspects the network. **The straggler is the rank that waits least**; the long collectives are its victims'.
+# What it did before says why: it waited for data, or computed. A slow *link* looks different: nobody comes late, and all wait.
+#
+# **Exercise 5.** The rank, the phase, since when, and what it costs.
+
+# %% exercise="ch16.find_straggler"
+
+# %% [markdown]
+# Llama 3's authors report that single slow, but working, GPUs were among the hardest to find; ByteDance draws its runs as heat maps of ranks, and throws out the slow
+# ([MegaScale](https://arxiv.org/abs/2402.15627): some machines took about 10 % longer for the same work).
+#
 # ## What if half of the ranks are gone?
 #
 # Section 2's job went on with two ranks, with the *global batch* kept: each rank took twice as many micro-batches. If it cannot be kept, because the
@@ -585,7 +620,7 @@ silent.reveal()
 # | rows | 3 | 3 | 2 | 2 | |
 # | weight of its mean | 3/10 | 3/10 | 2/10 | 2/10 | not 1/4 each: a row counts the same wherever it lies |
 #
-# **Exercise 4.** A step of the job, on the ranks that are left.
+# **Exercise 6.** A step of the job, on the ranks that are left.
 
 # %% exercise="ch16.elastic_batch"
 
@@ -612,41 +647,6 @@ rank_table(
 
 # %% [markdown]
 # DeepSpeed's "elasticity" does it the other way round: it chooses a batch beforehand that many numbers of ranks divide.
-#
-# ## Where does Young's formula fail?
-#
-# Young puts the failure half way, and forgets that a second try can fail, too. Exactly: failures without memory leave a stretch of $s$ seconds alone with
-# chance $e^{-s/M}$. The time until it succeeds once is $M(e^{s/M} - 1)$ on average, and each failure adds a restart, which can fail as well: $M e^{R/M}(e^{s/M} - 1)$
-# (J. T. Daly, *A higher order estimate of the optimum checkpoint interval*, FGCS 22(3), 2006). With $s = \tau + \delta$, that is the curve of section 6.
-#
-# **Exercise 5.** The best number of steps, and the goodput that it leaves.
-
-# %% exercise="ch16.interval"
-
-# %% [markdown]
-# ## Who is the straggler?
-#
-# Nothing has failed, and the job is slow. A collective takes as long as its last rank. Three ranks, one of which computes 50 ms longer in each step:
-
-# %% jupyter={"source_hidden": true}
-from dtlearn.production import stragglers
-from dtlearn.viz import shadow_words, straggler_shadow
-
-slow = stragglers.slow_run("compute", rank=1)
-report = stragglers.find_stragglers(slow)
-show(straggler_shadow(slow, report), shadow_words(slow, report))
-
-# %% [markdown]
-# A profiler of rank 0 shows a slow all-reduce, and one suspects the network. **The straggler is the rank that waits least**; the long collectives are its victims'.
-# What it did before says why: it waited for data, or computed. A slow *link* looks different: nobody comes late, and all wait.
-#
-# **Exercise 6.** The rank, the phase, since when, and what it costs.
-
-# %% exercise="ch16.find_straggler"
-
-# %% [markdown]
-# Llama 3's authors report that single slow, but working, GPUs were among the hardest to find; ByteDance draws its runs as heat maps of ranks, and throws out the slow
-# ([MegaScale](https://arxiv.org/abs/2402.15627): some machines took about 10 % longer for the same work).
 #
 # ## Can some ranks evaluate, or serve?
 #
