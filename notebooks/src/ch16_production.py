@@ -14,7 +14,7 @@
 # | 4. How can two ranks read what four have written? | boxes, and what they have in common | 5, and exercise 2: 20 |
 # | 5. How long does training stand still? | saves beside training | 5 |
 # | 6. How often to save? | a life with failures, and its goodput | 7 |
-# | 7. When to use which? | one table | 3 |
+# | 7. When to use which? | one table | 4 |
 #
 # After it you can keep a job alive when a rank is killed, a disk is full or half of the machines are gone, and say what that cost.
 
@@ -234,7 +234,7 @@ except Exception as error:
 # %% jupyter={"source_hidden": true}
 from dtlearn.production.checkpoints.checkpointer import Checkpointer
 
-dtlearn.show_source(Checkpointer._write)
+dtlearn.show_source(Checkpointer._write_and_commit)
 
 # %% [markdown]
 # ## 4. How can two ranks read what four have written?
@@ -423,7 +423,7 @@ curve = goodput.goodput_by_interval(
 show(goodput_curve(large, curve), goodput_curve_words(large, curve))
 
 # %% [markdown]
-# The curve is flat around its top: half or twice the interval costs three points of goodput. What pays is a *shorter save* (asynchronous: δ is the copy alone) and a *faster
+# The curve is flat around its top: half or twice the interval costs two or three points of goodput. What pays is a *shorter save* (asynchronous: δ is the copy alone) and a *faster
 # restart*. Young's formula is the limit of saves that are short against $M$. Daly (2006) has the exact model, which is the curve; the dots are
 # simulated lives. Where the two part, and how to find the best whole number of steps, is the exercise `interval` in "Further".
 #
@@ -787,8 +787,47 @@ rank_table(
 #
 # ## The bug-hunt lab
 #
-# BUGLAB TEXT
+# Now you are on duty. Ten programs of 15 to 40 lines, each with one fault that a public project had and mended; each hangs, is wrong in silence, or is slow. You are asked for
+# three things: **which ranks** do the wrong thing (not those that wait), **which line** has to change (not where it shows), and which of sixteen **causes** it is. First one that is none of
+# the ten. Four ranks average two metrics, and hang:
+
+# %%
+from dtlearn.production import bug_lab
+
+program = '''import torch
+import torch.distributed as dist
+
+
+def main():
+    """Return the means of two metrics."""
+    rank = dist.get_rank()
+    metrics = {"loss": torch.tensor([1.0 + rank])}
+    metrics["words"] = torch.tensor([10.0, 20.0])
+    if rank == 3:  # it met the first words before the first loss
+        metrics = {"words": metrics["words"], "loss": metrics["loss"]}
+    for value in metrics.values():
+        dist.all_reduce(value)
+    return {name: value.tolist() for name, value in metrics.items()}
+'''
+print(bug_lab.run_text(program, 4))
+
+# %% [markdown]
+# Read it in this order. *Who is alone?* Rank 3: its first call has another shape. *What did it do before?* It went through its dict in another order, for a dict remembers when its keys came. *What has to
+# change?* The loop, line 12, for all ranks: `sorted(metrics)`. The watch stopped it at once; with NCCL and without a watch, such a program hangs, or, where the sizes happen to fit, adds losses to words.
+# So: ranks `[3]`, line 12, cause "other order".
 #
+# The ten, with what somebody saw:
+
+# %% jupyter={"source_hidden": true}
+rank_table(
+    [
+        {"program": name, "ranks": p.world_size, "symptom": p.symptom, "report": p.report}
+        for name, p in bug_lab.PROGRAMS.items()
+    ],
+    caption="Where each comes from (`PROGRAMS[name].link`) gives it away: look afterwards",
+)
+
+# %% [markdown]
 # **Exercise 7.** Ten programs: which rank, which line, which cause?
 
 # %% exercise="ch16.bug_lab"
