@@ -9,16 +9,17 @@ Files, in the order in which they are best read (before them `page_resharding`, 
     checkpointer.py          all of it, on the ranks of a job
     layouts.py               which elements a rank has: data-parallel, ZeRO, tensor-parallel
     training_state.py        what a job needs to go on with the same bits
-    elastic.py               what changes with the number of ranks, as pure functions
+    elastic.py               what ranks have not sent, on another number of ranks; the batch is in `batch_plan`
     job.py                   a small training job that has all of it
     dcp.py                   `torch.distributed.checkpoint`, both ways
 
 `format` to `store` and `elastic` need no ranks; the others run on them.
 """
 
+from ..batch_plan import BatchPlan, plan_batch
 from .checkpointer import Checkpointer, LoadedCheckpoint, common_steps
 from .dcp import DtlearnReader, export_dcp, read_dcp
-from .elastic import BatchPlan, merge_residuals, plan_batch, ranks_to_merge
+from .elastic import merge_residuals, ranks_to_merge
 from .format import CheckpointError, DamagedError, Manifest
 from .job import JobOptions, JobResult, run_job
 from .layouts import Cut, load_shards, replicated_cuts, shards_of, tensor_parallel_cuts, wanted_by

@@ -28,8 +28,8 @@ from dtlearn.runtime.device import device as own_device
 from dtlearn.train.state import seed_rank
 from dtlearn.zero import ShardedParameters
 
+from ..batch_plan import BatchPlan, plan_batch
 from .checkpointer import Checkpointer
-from .elastic import BatchPlan, plan_batch
 from .layouts import replicated_cuts
 from .staging import SaveTimes
 from .training_state import TrainingState

@@ -94,7 +94,7 @@ def train(
     model = state.model
     log("resumed", first)
     start_dying(plan, attempt, log)
-    losses = {}
+    losses, batches = {}, share(plan.batch, size)
     for step in range(first, plan.steps):
         begun = time.monotonic()
         if heart is not None:
@@ -102,7 +102,7 @@ def train(
         fault = plan.fault(rank, step, attempt)
         if fault in FATAL:
             strike(fault, lambda kind, step: log("fault", step, detail=kind), step)
-        flat = gradient(model, step, share(plan.batch, rank, size), plan.batch)  # (P + 1,)
+        flat = gradient(model, step, rank, batches)  # (P + 1,)
         if fault in WRONG_GRADIENT:
             if plan.plant is not None and step == plan.plant.step:
                 log("fault", step, detail=fault)
@@ -117,7 +117,7 @@ def train(
             log("fault", step, detail=fault)
         else:
             dist.all_reduce(flat, group=group)
-        apply_gradient(state, flat)
+        apply_gradient(state, flat, batches.lr)
         if fault in WRONG_PARAMETER:
             log("fault", step, detail=fault)
             parameter = next(model.parameters())
@@ -148,7 +148,7 @@ def check_gradient(
         return ()
 
     def replay(which: int) -> int:
-        again = gradient(model, step, share(plan.batch, which, size), plan.batch)
+        again = gradient(model, step, which, share(plan.batch, size))
         return checksum([spoil(fault, again) if fault in LASTING else again])  # a lasting defect spoils a replay too
 
     return compare_by_replay(checksum([flat]), replay, group)

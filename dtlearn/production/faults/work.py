@@ -1,7 +1,8 @@
 """The work of the job: a small model in float64, its share of a batch, its update, and its checkpoints.
 
-The global batch stays what it is when the number of ranks changes, and each rank adds its part of the mean's gradient.
-So the losses of a job that goes on with fewer ranks are those of the unbroken one, up to rounding.
+The global batch stays what it is when the number of ranks changes, as `plan_batch` says, and each rank adds its part of
+the mean's gradient. So the losses of a job that goes on with fewer ranks, if these divide the batch, are those of the
+unbroken one, up to rounding.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from torch import nn
 
 from dtlearn.train.checkpoint import checkpoint_file, checkpoints_in, read_checkpoint, write_checkpoint
 from dtlearn.train.ranks.rank_0 import from_rank_0
+
+from ..batch_plan import BatchPlan, plan_batch
 
 _FEATURES, _LR, _MOMENTUM = 8, 0.05, 0.9
 
@@ -47,13 +50,15 @@ def new_state() -> JobState:
     return JobState(model, [torch.zeros_like(parameter) for parameter in model.parameters()])
 
 
-def share(batch: int, rank: int, size: int) -> slice:
-    """The samples of a rank: the global batch stays what it is, whatever the number of ranks."""
-    return slice(batch * rank // size, batch * (rank + 1) // size)
+def share(batch: int, size: int) -> BatchPlan:
+    """How so many ranks share the job's batch; the samples of a rank fit into its memory."""
+    return plan_batch(batch, size, max_micro_batch=batch, lr=_LR)
 
 
-def gradient(model: nn.Module, step: int, rows: slice, batch: int) -> torch.Tensor:
-    """These samples' part of the gradient of the global batch's mean loss, and of that loss: (P + 1,)."""
+def gradient(model: nn.Module, step: int, rank: int, plan: BatchPlan) -> torch.Tensor:
+    """A rank's part of the gradient of the global batch's mean loss, and of that loss: (P + 1,)."""
+    batch, own = plan.global_batch, plan.global_batch // plan.num_ranks
+    rows = slice(own * rank, own * (rank + 1))
     generator = torch.Generator().manual_seed(1000 + step)
     x = torch.randn(batch, _FEATURES, generator=generator, dtype=torch.float64)
     y = x.sin().sum(1, keepdim=True)
@@ -62,14 +67,14 @@ def gradient(model: nn.Module, step: int, rows: slice, batch: int) -> torch.Tens
     return torch.cat([*(g.flatten() for g in gradients), loss.detach()[None]])
 
 
-def apply_gradient(state: JobState, flat: torch.Tensor) -> None:
+def apply_gradient(state: JobState, flat: torch.Tensor, lr: float = _LR) -> None:
     """Update the parameters with the summed gradient, (P + 1,): SGD with momentum, as torch.optim.SGD does it."""
     parameters = list(state.model.parameters())
     parts = flat[:-1].split([p.numel() for p in parameters])
     with torch.no_grad():
         for parameter, momentum, part in zip(parameters, state.momentum, parts, strict=True):
             momentum.mul_(_MOMENTUM).add_(part.view_as(parameter))
-            parameter.sub_(momentum, alpha=_LR)
+            parameter.sub_(momentum, alpha=lr)
 
 
 def save(folder: Path, step: int, state: JobState, seconds: float = 0.0) -> None:

@@ -124,6 +124,22 @@ def test_a_newer_version_and_another_model_are_refused_and_nothing_is_set_aside(
     assert sorted(path.name for path in folder.iterdir()) == before
 
 
+@pytest.mark.parametrize(
+    ("spoil", "says"),
+    [
+        (lambda shard: shard.unlink(), "lacks rank1.bin, the pieces of one of 2 ranks"),
+        (lambda shard: os.truncate(shard, 50), "rank1.bin has 50 bytes, and "),
+    ],
+    ids=["missing", "torn"],
+)
+def test_a_missing_shard_and_a_torn_one_are_named_on_every_rank(spoil, says, folder):
+    spoil(folder / "step-00000002" / "rank1.bin")
+    for step, values, *_, notes in run_ranks(load, 2, str(folder), device="cpu"):
+        assert step == 1 and torch.equal(values, weights(1)) and says in notes[0]
+    for error in run_ranks(load, 2, str(folder), 2, device="cpu"):
+        assert says in error and f"{folder} has no step 2; it has [1]" in error
+
+
 def save_large(folder, limit, asynchronous):
     """Rank 1 may write no file of more than `limit` bytes. What each of three saves did, and the steps after them."""
     rank, num_ranks = dist.get_rank(), dist.get_world_size()

@@ -77,8 +77,8 @@ def test_with_fewer_ranks_the_losses_are_those_of_the_unbroken_run(tmp_path):
 
 def keeping_the_micro_batches(options):
     """The sabotage: the global batch is half as large on half as many ranks."""
+    from dtlearn.production.batch_plan import plan_batch
     from dtlearn.production.checkpoints import job
-    from dtlearn.production.checkpoints.elastic import plan_batch
 
     job.plan_batch = lambda batch, ranks, **rest: plan_batch(6 * ranks, ranks, **rest)
     return run_job(options)

@@ -37,3 +37,13 @@ def test_a_killed_rank_and_all_others_are_started_again():
     assert set(story.losses) == set(range(8))
     assert "launcher" in {d.noticer for d in story.detections}
     assert {e.step for e in story.select("resumed", attempt=1)} == {4}
+
+
+def test_a_stopped_rank_is_killed_when_its_heartbeat_is_silent_and_torchrun_starts_all_again():
+    story = run_scenario("stop", launcher="torchrun", ranks=2, timeout=240.0)
+    assert story.error == "" and story.worlds == (2, 2)
+    assert set(story.losses) == set(range(8))
+    (heartbeat,) = [d for d in story.detections if d.noticer == "heartbeat"]
+    assert heartbeat.names_rank and heartbeat.seconds < 30
+    assert {e.about for e in story.select("killed")} == {1}
+    assert {e.step for e in story.select("resumed", attempt=1)} == {4}
