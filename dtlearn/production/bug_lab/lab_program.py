@@ -61,7 +61,7 @@ _ALL = (
     ),
     LabProgram(
         "cache_groups", 4, "hung",
-        "With one node it runs. With two it hangs as soon as it starts.",
+        "With one node it runs. With two it hangs or fails at the start, and once a node had the number of the other.",
         "https://github.com/sgl-project/sglang/pull/15805", 2025,
     ),
     LabProgram(
