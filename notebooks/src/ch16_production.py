@@ -77,17 +77,12 @@ between.reveal(CHIP_HOURS / 1024)
 # Here is a job on four ranks: eight steps of data parallelism on the digits of chapter 3, with momentum, a learning rate that
 # warms up, and dropout. After its fifth step rank 1 kills itself.
 
-# %%
-job = checkpoints.JobOptions(
-    str(folder / "naive"), num_steps=8, save_every=100, dropout=0.1
-)
-alone = dtlearn.run_ranks(checkpoints.run_job, 4, job)[0]  # nobody is killed
+# %% jupyter={"source_hidden": true}
+from dataclasses import replace
 
 
 def mortal(job):
-    """Run the job and let rank 1 die after step 5; then start it again."""
-    from dataclasses import replace
-
+    """Run the job and let rank 1 die after step 5; then start it again, on four ranks."""
     try:
         dtlearn.run_ranks(checkpoints.run_job, 4, replace(job, die_at=(1, 5)))
     except Exception as error:
@@ -112,10 +107,12 @@ saving = mortal(
     checkpoints.JobOptions(str(folder / "saving"), num_steps=8, save_every=2, dropout=0.1)
 )
 print(f"the new job began with step {saving.first_step}")
+alone = dtlearn.run_ranks(  # the same job, and nobody is killed
+    checkpoints.run_job, 4, checkpoints.JobOptions(str(folder / "alone"), dropout=0.1)
+)[0]
 for name, result in {"never killed": alone, "killed": saving}.items():
-    print(
-        f"{name:>12}: last losses {[f'{x:.6f}' for x in result.losses[-4:]]}, bits {result.digest[:12]}"
-    )
+    losses = [f"{x:.4f}" for x in result.losses[-3:]]
+    print(f"{name:>12}: last losses {losses}, bits {result.digest[:12]}")
 
 # %% [markdown]
 # One step was made twice, and the end is the same **to the last bit**. That is the test of a checkpoint: nothing that decides
@@ -149,8 +146,6 @@ fewer = dtlearn.predict.choice(
 half = checkpoints.JobOptions(str(folder / "half"), num_steps=8)
 whole = checkpoints.JobOptions(str(folder / "whole"), num_steps=12)
 dtlearn.run_ranks(checkpoints.run_job, 4, half)
-from dataclasses import replace
-
 two = dtlearn.run_ranks(checkpoints.run_job, 2, replace(half, num_steps=12))[0]
 four = dtlearn.run_ranks(checkpoints.run_job, 4, whole)[0]
 apart = max(abs(a - b) for a, b in zip(two.losses, four.losses[8:], strict=True))
@@ -173,12 +168,13 @@ fewer.reveal()
 
 
 # %%
+import io
+import os
+import signal
+
+
 def naive_save(path, step):
     """Save, and die half way."""
-    import io
-    import os
-    import signal
-
     buffer = io.BytesIO()
     torch.save({"step": step, "weights": torch.ones(1000)}, buffer)
     with open(path, "wb") as file:  # from here on the old one is gone
@@ -217,9 +213,9 @@ except Exception as error:
 # says so; when all have, one rank makes the checkpoint visible. (It is the *two-phase commit* of databases.) In this course's package:
 #
 # ```
-# job/step-00000008/            complete: it has had this name only since all of it was on the disk
-# job/latest                    the name of the newest
-# job/.new-step-00000010-1f3a/  being written; nobody reads it, and the next job sweeps it away
+# job/step-00000008/    complete: it got this name when all of it was on the disk
+# job/latest            the name of the newest
+# job/.new-step-...10/  being written; nobody reads it, the next job sweeps it away
 # ```
 #
 # Its test kills a process after each of the 37 calls that such a save makes, and loads.
@@ -475,6 +471,8 @@ show(goodput_curve(large, curve), goodput_curve_words(large, curve))
 
 # %%
 story = faults.run_scenario("watched_hang")
+
+# %% jupyter={"source_hidden": true}
 rank_table(
     [
         {
@@ -759,8 +757,8 @@ print("rows 2 and 3 of torch's files:", torch.equal(read, WHOLE[2:4].flatten()))
 # | torch DCP | yes | `async_save`, staged | `.metadata` is written last, in the final folder | you |
 # | Megatron-LM `dist_checkpointing` | yes | yes | `latest_checkpointed_iteration.txt` last | you |
 # | DeepSpeed | by its *universal checkpoint*, converted afterwards | plug-ins | a file `latest` last | you |
-# | `torchrun` | saves nothing: it restarts processes, and the script loads | | | |
-# | `torchft` | a replica that comes back copies the state from another, at the next step | | | |
+#
+# `torchrun` saves nothing: it restarts processes, and the script loads. With `torchft` a replica that comes back copies the state from another, at the next step.
 #
 # ## How is a run watched?
 #
