@@ -118,8 +118,8 @@ def _stall_words(ranks: Mapping[int, RankSaves]) -> str:
     """How often and how long training stood still, and how long the writer wrote."""
     lengths = [end - start for own in ranks.values() for start, end in own.writing] or [0.0]
     return (
-        f"{counted(max(len(own.stalls) for own in ranks.values()), 'save')}, training waits {short_time(_median_stall(ranks))} "
-        f"for each, writing takes {short_time(median(lengths))} (medians)"
+        f"{counted(max(len(own.stalls) for own in ranks.values()), 'save')}, training waits "
+        f"{short_time(_median_stall(ranks))} for each, writing takes {short_time(median(lengths))} (medians)"
     )
 
 
