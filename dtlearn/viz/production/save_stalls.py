@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from dtlearn.runtime.record.record import Record
+from dtlearn.runtime.words import counted
 
 from ..memory.categories import Look
 from ..style import MUTED, headline_above, legend_below, new_figure, style
@@ -117,8 +118,8 @@ def _stall_words(ranks: Mapping[int, RankSaves]) -> str:
     """How often and how long training stood still, and how long the writer wrote."""
     lengths = [end - start for own in ranks.values() for start, end in own.writing] or [0.0]
     return (
-        f"{max(len(own.stalls) for own in ranks.values())} saves, training waits {short_time(_median_stall(ranks))} "
-        f"for each, writing takes {short_time(median(lengths))} (medians)"
+        f"{counted(max(len(own.stalls) for own in ranks.values()), 'save')}, training waits "
+        f"{short_time(_median_stall(ranks))} for each, writing takes {short_time(median(lengths))} (medians)"
     )
 
 

@@ -38,14 +38,14 @@ def test_training_goes_on_beside_the_writer_or_stands_still():
     assert lane_names(first) == ["rank 0", "rank 1"] and second.get_xlabel() == "time since the first forward pass (ms)"
     assert "40 ms (synchronous) and 5 ms (asynchronous)" in fig._suptitle.get_text()
     assert first.get_title(loc="left") == (
-        "synchronous: 1 saves, training waits 40 ms for each, writing takes 30 ms (medians)"
+        "synchronous: 1 save, training waits 40 ms for each, writing takes 30 ms (medians)"
     )
     assert legend(fig) == ["training, a line after each step", "training stands still", "files are written"]
 
 
 def test_words():
     words = stall_words(RUNS)
-    assert "synchronous, 1 saves, training waits 40 ms" in words and "asynchronous, 1 saves, training waits 5" in words
+    assert "synchronous, 1 save, training waits 40 ms" in words and "asynchronous, 1 save, training waits 5" in words
 
 
 def test_the_phases_are_those_of_the_checkpointer():

@@ -155,5 +155,5 @@ def table_of(speed: GenerationSpeed) -> list[str]:
 
     rows = [("", "tokens/s", "to one rank")]
     rows += [(way, f"{speed.tokens_per_second(way):,.0f}", f"{speed.times_one_rank(way):.2f}x") for way in WAYS]
-    equal = "equal on all ways" if speed.equal else "NOT equal on all ways"
+    equal = "the same in all ways" if speed.equal else "NOT the same in all ways"
     return [f"Generation, {speed.where}, {speed.ranks} ranks: {speed.work}", aligned(rows), f"Texts: {equal}."]

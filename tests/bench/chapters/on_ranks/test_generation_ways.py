@@ -30,8 +30,8 @@ def test_table():
         "Generation, gloo on CPU, 2 ranks: 4 blocks of hidden size 256, 8 texts, 16 tokens of prompt"
     )
     assert "tensor parallel           512        2.00x" in lines
-    assert lines[-1] == "Texts: equal on all ways."
-    assert table_of(replace(SPEED, equal=False))[-1] == "Texts: NOT equal on all ways."
+    assert lines[-1] == "Texts: the same in all ways."
+    assert table_of(replace(SPEED, equal=False))[-1] == "Texts: NOT the same in all ways."
 
 
 def test_a_real_small_one():
