@@ -9,8 +9,8 @@ for nobody.
 **Given**
 
 - `seconds`, a dict: phase -> float64 tensor (ranks, steps), what a rank recorded in a step; 2 ranks or more;
-- `transfer`, seconds of the all-reduce itself on a healthy network; all ranks have the same network;
-- `noise`: a difference of so many seconds, or fewer, says nothing.
+- `transfer`, seconds of the all-reduce itself on a healthy network;
+- `noise`: so many seconds, or fewer, say nothing.
 
 **Late.** A rank *arrives* in a step after data and computation. It is late by its arrival minus the last arrival of
 all other ranks, so only the last rank is ever late. The network is late by the all-reduce itself minus `transfer`.

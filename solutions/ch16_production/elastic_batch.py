@@ -1,11 +1,11 @@
 """Take the next step of a job on another number of ranks.
 
-A job was saved on N ranks, and goes on with M, all that there are now. Its next step should change the parameters as it
+A job was saved on N ranks, and goes on with M: all ranks that run now. Its next step should change the parameters as it
 would have done before: the **global batch** stays, and only how it is shared changes.
 
 **Given**, on each rank
 
-- `parameters`, a list of float64 tensors, the same on all ranks. Their `.grad` is what was left before the save;
+- `parameters`, a list of float64 tensors, the same on all ranks. Their `.grad` may hold what was there before the save;
 - `loss_of`, a function from a list of row numbers to the **mean** loss of these rows of the global batch, a tensor from
   which `backward()` works;
 - `saved`, a dict of whole numbers and a float: N `"ranks"` made `"accumulate"` micro-batches of `"micro_batch"`
@@ -16,7 +16,7 @@ would have done before: the **global batch** stays, and only how it is shared ch
 
 **The batch.** It has N · micro_batch · accumulate rows, 0 and up. Only if M ranks cannot take so many in
 `max_accumulate` micro-batches, it is made smaller, to as many as they can take: its first rows. The learning rate
-then is `lr` times the new batch divided by the old one (`"linear"`), or times the root of that (`"sqrt"`).
+then is `lr` times the new batch divided by the old one (`"linear"`), or times the square root of that (`"sqrt"`).
 
 **Rows.** The ranks have runs of rows, rank 0 the first. If M does not divide the batch, as many of the first ranks as
 there are rows left over have one more. A rank may have none. Call `loss_of` with a rank's rows in their order, and as
@@ -42,7 +42,7 @@ With `max_accumulate` 1 it would be `[0, 1]` and `[2, 3]`, and a learning rate o
 **Budget**, per rank: 2 calls are good, one for each parameter here; 1 call is optimal. An answer that calls more often
 passes without a tier.
 
-Sources: the linear rule, Goyal et al., 1706.02677; the root, Krizhevsky, 1404.5997.
+Sources: the linear rule, Goyal et al., 1706.02677; the square root, Krizhevsky, 1404.5997.
 """
 
 from collections.abc import Callable, Sequence

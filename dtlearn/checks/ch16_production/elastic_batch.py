@@ -69,9 +69,9 @@ EDITS = (
          {WEIGHT: "loss_of(part) * micro / batch"}),
     Edit("a rank's micro-batches are averaged, and then the ranks: both count by their rows",
          {WEIGHT: "loss_of(part) / len(range(0, len(rows), micro)) / num_ranks"}),
-    Edit("each rank keeps its number of micro-batches, and the global batch changes with the number of ranks",
-         {BATCH: KEPT}),
-    Edit("as before, and the learning rate changes with the batch: keep the batch, and it need not change",
+    Edit("each rank keeps its number of micro-batches: the global batch changes with the ranks, and lr with it; both "
+         "can stay", {BATCH: KEPT}),
+    Edit("each rank keeps its number of micro-batches, so that the global batch changes with the number of ranks",
          {BATCH: KEPT, RATE: "1.0"}),
     Edit("the learning rate is scaled by the number of ranks: it belongs to the batch, which stays",
          {RATE: f'(num_ranks / saved["ranks"]) ** {POWER}'}),
@@ -126,10 +126,11 @@ def inputs(case: Case) -> Given:
         "weights": [numbers(2, 3), numbers(2)],
         "left": left,
     }
-    return [{**own, "saved": saved, "most": p.get("most", 24), "rule": p.get("rule", "linear")}] * case.world_size
+    job = {"saved": saved, "max_accumulate": p.get("most", 24), "rule": p.get("rule", "linear")}
+    return [{**own, **job}] * case.world_size
 
 
-def on_rank(answer: Any, x: Any, y: Any, weights: Any, left: Any, saved: Any, most: Any, rule: Any) -> Any:
+def on_rank(answer: Any, x: Any, y: Any, weights: Any, left: Any, saved: Any, max_accumulate: Any, rule: Any) -> Any:
     from dtlearn.grading.on_rank.tools import refusal
 
     parameters = [torch.nn.Parameter(value.clone()) for value in weights]
@@ -137,15 +138,15 @@ def on_rank(answer: Any, x: Any, y: Any, weights: Any, left: Any, saved: Any, mo
         parameter.grad = None if gradient is None else gradient.clone()
     calls: list[list[int]] = []
 
-    def loss_of(rows: Any) -> torch.Tensor:
+    def loss_of(rows: Any) -> Any:
         calls.append([int(row) for row in rows])
         weight, bias = parameters
         return (x[calls[-1]] @ weight.T + bias - y[calls[-1]]).square().mean()
 
     if rule not in ("linear", "sqrt"):
-        said = refusal(answer, list(parameters), loss_of, dict(saved), most, rule)
+        said = refusal(answer, list(parameters), loss_of, dict(saved), max_accumulate, rule)
         return "a ValueError" if said.startswith("a ValueError") else said
-    lr = answer(list(parameters), loss_of, dict(saved), most, rule)
+    lr = answer(list(parameters), loss_of, dict(saved), max_accumulate, rule)
     return {
         "rows": [row for rows in calls for row in rows],
         "each call has micro_batch rows or fewer": all(len(rows) <= saved["micro_batch"] for rows in calls),
@@ -161,7 +162,7 @@ def expected(case: Case, given: Given) -> list[Any]:
     if own["rule"] not in ("linear", "sqrt"):
         return ["a ValueError"] * n
     ranks, micro, accumulate = p["saved"]
-    tuned, room = ranks * micro * accumulate, n * micro * own["most"]
+    tuned, room = ranks * micro * accumulate, n * micro * own["max_accumulate"]
     batch, lr = tuned, own["saved"]["lr"]
     if room < tuned:
         batch, lr = room, lr * {"linear": room / tuned, "sqrt": (room / tuned) ** 0.5}[own["rule"]]
@@ -178,7 +179,7 @@ def expected(case: Case, given: Given) -> list[Any]:
 
 
 def why(case: Case, given: Given, record: Record) -> str:
-    return f"{MAY_HELP}{case.says or 'only a step has one sum over the ranks, and every rank takes part'}"
+    return f"{MAY_HELP}{case.says or 'a step has one sum over the ranks, in which every rank takes part'}"
 
 
 def least_calls(case: Case, given: Given) -> int:
@@ -198,7 +199,7 @@ CHECK = Check(
             "weights": [torch.zeros(2, 3, dtype=torch.float64), torch.zeros(2, dtype=torch.float64)],
             "left": [None, None],
             "saved": {"ranks": 3, "micro_batch": 2, "accumulate": 1, "lr": 0.3},
-            "most": 2,
+            "max_accumulate": 2,
             "rule": "linear",
         }
     ]

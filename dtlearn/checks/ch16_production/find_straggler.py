@@ -181,7 +181,7 @@ def expected(case: Case, given: Given) -> list[Any]:
     slow = case.params.get("slow")
     if slow is None:
         return [None] * case.world_size
-    length = sum(table[0, since:] for table in seconds.values()).sort().values
+    length = torch.stack([table[0, since:] for table in seconds.values()]).sum(dim=0).sort().values
     arrival = seconds["data"] + seconds["computation"]  # (ranks, steps)
     cost = arrival[order[0]] - arrival[order[1:]].sort(dim=0).values[-1]
     if slow == "communication":
