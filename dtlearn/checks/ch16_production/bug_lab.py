@@ -24,7 +24,7 @@ PARTS = {  # which parts are right, in the order ranks, line, cause
     (True, False, False): "the ranks are right",
     (False, True, False): "the line is right",
     (False, False, True): "the cause is right",
-    (False, False, False): "neither the ranks nor the line nor the cause are right yet",
+    (False, False, False): "none of ranks, line and cause is right yet",
 }
 
 

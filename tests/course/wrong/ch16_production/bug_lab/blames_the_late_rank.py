@@ -1,6 +1,6 @@
 # expect: DTL-VALUE-VICTIM
 # says: sooner or later. Who uses it, and when?
-# says: neither the ranks nor the line nor the cause
+# says: none of ranks, line and cause is right yet
 
 RIGHT = {
     "sharded_save": {"ranks": [2, 1], "line": 21, "cause": "rank decides"},
