@@ -624,6 +624,18 @@ def mesh_norm(parameters, groups, *, alike, elsewhere, zero, max_norm):
     over = [groups[axis] for axis in ("tp", "pp", "dp")[: 2 + zero]]
     return clip_grad_norm_(parameters.values(), max_norm, counted=counted, groups=over).item()
 """,
+    "ch16.reshard": """\
+from dtlearn.production import page_resharding as page
+from dtlearn.sharing.resharding import Box
+
+def reshard(saved, start, shape):
+    box = lambda start, shape: Box(start, tuple(first + n for first, n in zip(start, shape)))
+    there = {box(first, lengths): file for file, first, lengths in saved}
+    wanted, boxes = box(start, shape), list(there)
+    reads = page.plan(boxes, [wanted])
+    places = [(boxes[read.writer], read.box) for read in reads]
+    return [(there[own], page.place(common, own), page.place(common, wanted)) for own, common in places]
+""",
 }
 NAIVE = {
     "ch02.broadcast": (
