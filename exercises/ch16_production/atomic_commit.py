@@ -14,11 +14,11 @@ read by nobody, and may be half.
 
 | call | what it does |
 |---|---|
-| `disk.write(name, data)` | makes a file with these bytes, or replaces what the file holds. Not one moment: half may be there |
+| `disk.write(name, data)` | makes a file with these bytes, or replaces what it holds; at some moments half is there |
 | `disk.rename(old, new)` | gives a file another name, at one moment. A file that had the name is gone |
 | `disk.remove(name)` | deletes a file |
 | `disk.fsync(name)` | forces the bytes of a file to the disk, but not its name |
-| `disk.fsync_folder()` | forces to the disk which names there are, those of all ranks: a new file, a rename, a removal |
+| `disk.fsync_folder()` | forces all names to the disk, those of all ranks: new files, renames, removals |
 
 - `step`, a number, and `part`, the bytes of this rank's part;
 - `old`, an earlier step that is no longer needed afterwards, perhaps the one that `latest` names; or `None`;
@@ -47,9 +47,7 @@ from collections.abc import Callable
 from typing import Any
 
 
-def atomic_commit(
-    disk: Any, step: int, part: bytes, old: int | None, rank: int, barrier: Callable[[], None]
-) -> None:
+def atomic_commit(disk: Any, step: int, part: bytes, old: int | None, rank: int, barrier: Callable[[], None]) -> None:
     """Save this rank's part, and make a checkpoint of all parts."""
     raise NotImplementedError(
         "ch16.atomic_commit: the part, then all parts, then the one moment at which "

@@ -15,8 +15,8 @@ no element is in two files. A block may have no elements: a length of 0 in some 
 also none: then `start` and `shape` are `()`.
 
 **Return** the reads, a list of `(file, source, target)`, in any order. Both are tuples of slices, one for each dim, so
-that `wanted[target] = block[source]`, where `block` is what the file holds. Slices count from the beginning of their own
-block, not of the whole tensor.
+that `wanted[target] = block[source]`, where `block` is what the file holds. Slices count from the beginning of their
+own block, not of the whole tensor.
 
 **Example**: 4 x 4 elements, saved as rows by two ranks. This rank wants `start = (1, 2)`, `shape = (3, 2)`.
 

@@ -14,8 +14,8 @@ no element is in two files. A block may have no elements: a length of 0 in some 
 also none: then `start` and `shape` are `()`.
 
 **Return** the reads, a list of `(file, source, target)`, in any order. Both are tuples of slices, one for each dim, so
-that `wanted[target] = block[source]`, where `block` is what the file holds. Slices count from the beginning of their own
-block, not of the whole tensor.
+that `wanted[target] = block[source]`, where `block` is what the file holds. Slices count from the beginning of their
+own block, not of the whole tensor.
 
 **Example**: 4 x 4 elements, saved as rows by two ranks. This rank wants `start = (1, 2)`, `shape = (3, 2)`.
 
@@ -45,15 +45,15 @@ def reshard(
     # BEGIN SOLUTION: cut the wanted block with each saved one, and count what was found
     reads, found, seen = [], 0, set[Block]()
     for file, first, lengths in saved:
-        low = [max(a, b) for a, b in zip(first, start)]
-        high = [min(a + n, b + m) for a, n, b, m in zip(first, lengths, start, shape)]
-        if (first, lengths) in seen or any(a >= b for a, b in zip(low, high)):
+        low = [max(a, b) for a, b in zip(first, start, strict=True)]
+        high = [min(a + n, b + m) for a, n, b, m in zip(first, lengths, start, shape, strict=True)]
+        if (first, lengths) in seen or any(a >= b for a, b in zip(low, high, strict=True)):
             continue
         seen.add((first, lengths))
-        source = tuple(slice(a - f, b - f) for a, b, f in zip(low, high, first))
-        target = tuple(slice(a - s, b - s) for a, b, s in zip(low, high, start))
+        source = tuple(slice(a - f, b - f) for a, b, f in zip(low, high, first, strict=True))
+        target = tuple(slice(a - s, b - s) for a, b, s in zip(low, high, start, strict=True))
         reads.append((file, source, target))
-        found += math.prod(b - a for a, b in zip(low, high))
+        found += math.prod(b - a for a, b in zip(low, high, strict=True))
     if found != math.prod(shape):
         raise ValueError(f"{math.prod(shape)} elements are wanted, and {found} of them are in the files")
     return reads

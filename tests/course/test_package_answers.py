@@ -632,6 +632,18 @@ def interval(step, save, restart, mtbf):
     goodputs = {n: expected_goodput(n * step, save, restart, mtbf) for n in numbers}
     return max(goodputs.items(), key=lambda row: row[1])
 """,
+    "ch16.reshard": """\
+from dtlearn.production import page_resharding as page
+from dtlearn.sharing.resharding import Box
+
+def reshard(saved, start, shape):
+    box = lambda start, shape: Box(start, tuple(first + n for first, n in zip(start, shape)))
+    there = {box(first, lengths): file for file, first, lengths in saved}
+    wanted, boxes = box(start, shape), list(there)
+    reads = page.plan(boxes, [wanted])
+    places = [(boxes[read.writer], read.box) for read in reads]
+    return [(there[own], page.place(common, own), page.place(common, wanted)) for own, common in places]
+""",
 }
 NAIVE = {
     "ch02.broadcast": (

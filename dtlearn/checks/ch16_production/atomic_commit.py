@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+import torch.distributed as dist
 
 from dtlearn.grading import Case, Check, Edit, Given
 from dtlearn.runtime.record.record import Record
@@ -26,7 +27,7 @@ CASES: dict[str, dict[str, Any]] = {
         "first": True,
     },
     "one rank is killed": {
-        "says": "until all of the new checkpoint is there, latest names the old one: a rename is one moment, a write is not",
+        "says": "until all of the new checkpoint is there, latest names the old one. A rename is one moment",
         **{"stops": True, "sizes": (1,)},
     },
     "a rank of several is killed": {
@@ -42,7 +43,7 @@ CASES: dict[str, dict[str, Any]] = {
         **{"stops": True, "old": True},
     },
     "the power fails": {
-        "says": "before latest moves, all that it leads to is forced to the disk: the bytes of each file, then the names",
+        "says": "before latest moves, all that it leads to is on the disk: the bytes of each file, then the names",
         **{"stops": True, "power": True},
     },
     "the power fails, and the old part goes": {
@@ -61,7 +62,8 @@ GOES = f"{OLD}        disk.remove(f'step-{{old}}/rank{{rank}}')\n".replace("'", 
 REMOVE = '        disk.remove(f"step-{old}/rank{rank}")\n'
 EDITS = (
     Edit("latest never names the new checkpoint", {RENAME: ""}),
-    Edit("rank 0 alone saves its part", {PART: f"    if rank > 0:\n        barrier()\n        return barrier()\n{PART}"}),
+    Edit("rank 0 alone saves its part",
+         {PART: f"    if rank > 0:\n        barrier()\n        return barrier()\n{PART}"}),
     Edit("latest holds the name of the step's folder: it holds the number of the step",
          {"str(step).encode()": 'f"step-{step}".encode()'}),
     Edit("each rank moves latest: between two barriers one rank changes a file, rank 0", {NAMES: NAMES.replace(
@@ -81,7 +83,8 @@ EDITS = (
     Edit("the other ranks delete their old parts while rank 0 moves latest: a barrier has to stand between",
          {OLD: OLD.replace("    barrier()\n", ""), PART: f"    barrier()\n{PART}"}),
     Edit("the bytes of the parts are not forced to the disk before latest moves: fsync", {SYNC_PART: ""}),
-    Edit("the bytes of the file that becomes latest are not forced to the disk before it is renamed: fsync", {SYNC: ""}),
+    Edit("the bytes of the file that becomes latest are not forced to the disk before it is renamed: fsync",
+         {SYNC: ""}),
     Edit("the file that becomes latest is forced to the disk after it was renamed: it has to be before",
          {SYNC: "", RENAME: RENAME + SYNC.replace(".new", "")}),
     Edit("the names of the parts are not forced to the disk before latest moves: fsync_folder", {NAMES: IF}),
@@ -95,46 +98,46 @@ EDITS = (
 
 def inputs(case: Case) -> Given:
     g, p = case.generator(), case.params
-    words = ["".join(chr(97 + int(c)) for c in torch.randint(26, (8,), generator=g)) for _ in range(2 * case.world_size)]
+    letters = torch.randint(97, 123, (2 * case.world_size, 8), generator=g).tolist()
+    words = ["".join(map(chr, row)) for row in letters]
     now, step = sorted((torch.randperm(80, generator=g)[:2] + 10).tolist())
     saved = {} if p.get("first") else {str(now): words[: case.world_size]}
     saved[str(step)] = words[case.world_size :]
     old = now if p.get("old") else None
-    how = {"stops": bool(p.get("stops")), "power": bool(p.get("power"))}
-    return [{"step": step, "part": saved[str(step)][r], "old": old, "saved": saved, **how} for r in range(case.world_size)]
+    how = {"step": step, "old": old, "saved": saved, "stops": bool(p.get("stops")), "power": bool(p.get("power"))}
+    return [how | {"part": part} for part in saved[str(step)]]
 
 
 def on_rank(answer: Any, step: int, part: str, old: Any, saved: Any, stops: bool, power: bool) -> Any:
     from dtlearn.production.practice.disk import left_after
     from dtlearn.production.practice.stops import read_back, save_until
 
+    rank, ranks = dist.get_rank(), range(dist.get_world_size())
     parts = {int(number): [text.encode() for text in texts] for number, texts in saved.items()}
     before = {f"step-{s}/rank{r}": data for s in parts for r, data in enumerate(parts[s]) if s != step}
-    before |= {"latest": str(s).encode() for s in parts if s != step}
+    before.update(("latest", str(s).encode()) for s in parts if s != step)
     save = lambda disk, barrier: answer(disk, step, part.encode(), old, rank, barrier)  # noqa: E731
-    done = save_until(save, before)
-    for call in (one for one in done.calls if one.rank == rank and not stops):
-        print(f"{call.verb} {call.name} {call.to}".strip())
-    if done.shared:
-        return f"between two barriers several ranks change {done.shared[0]}"
-    runs = [done]
-    for victim in range(world_size if stops else 0):  # noqa: F821  # a name on the ranks
+    runs, wrong = [save_until(save, before)], ""
+    for victim in ranks if stops else ():
         moments = 0
         while (run := save_until(save, before, victim, moments)).stopped_at:
             runs, moments = [*runs, run], moments + 1
-    for run in runs:
-        for calls, power_cut in ((calls, cut) for cut in (False, True)[: 1 + power] for calls in (run.calls, run.fewest)):
-            steps, wrong = read_back(left_after(before, calls, power_cut=power_cut), parts)
-            allowed = {step, *(parts if len(parts) > 1 else [None])} if run.stopped_at else {step}
-            if not wrong and not steps <= allowed:
-                wrong = f"latest names {' or '.join(sorted(map(str, steps - allowed)))}"
-            if wrong and run.stopped_at:
-                return f"{'a power cut,' if power_cut else 'a kill of'} {run.stopped_at}: {wrong}"
-            if wrong:
-                return f"{'a power cut after' if power_cut else 'when'} all ranks have returned: {wrong}"
-    left = left_after(before, done.calls)
+    cuts = (False, True)[: 1 + power]
+    for run, power_cut, calls in ((r, cut, calls) for r in runs for cut in cuts for calls in (r.calls, r.fewest)):
+        steps, fault = read_back(left_after(before, calls, power_cut=power_cut), parts)
+        allowed = {step, *(parts if len(parts) > 1 else [None])} if run.stopped_at else {step}
+        if not fault and not steps <= allowed:
+            found = (steps - allowed).pop()
+            fault = "there is no latest" if found is None else f"latest names step {found}"
+        when = f"{'a power cut,' if power_cut else 'a kill of'} {run.stopped_at}"
+        when = when if run.stopped_at else f"{'a power cut after' if power_cut else 'when'} all ranks have returned"
+        wrong = wrong or (fault and f"{when}: {fault}")
+    if runs[0].shared:
+        wrong = f"between two barriers several ranks change {runs[0].shared[0]}"
+    left = left_after(before, runs[0].calls)
     kept = sorted(name for name in left if name.startswith("step-") and left[name] != {None})
-    return {"a job can go on from": "a whole checkpoint at every moment", "parts afterwards": kept}
+    print(*[f"{c.verb} {c.name} {c.to}".strip() for c in runs[0].calls if c.rank == rank], sep=", ")
+    return {"a job can go on from": wrong or "a whole checkpoint at every moment", "parts afterwards": kept}
 
 
 def expected(case: Case, given: Given) -> list[Any]:

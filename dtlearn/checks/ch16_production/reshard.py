@@ -66,11 +66,12 @@ CASES: dict[str, dict[str, Any]] = {
         **{"cuts": [[0, 3, 6]], "start": [0], "shape": [6], "copies": 2, "without": [1]},
     },
 }
-SOURCE = "tuple(slice(a - f, b - f) for a, b, f in zip(low, high, first))"
-TARGET = "tuple(slice(a - s, b - s) for a, b, s in zip(low, high, start))"
-LOW, HIGH = "max(a, b) for a, b in zip(first, start)", "min(a + n, b + m)"
-ANY, SEEN, FOUND = "any(a >= b for a, b in zip(low, high))", "(first, lengths) in seen", "if found != math.prod(shape):"
-COUNT, CUT = "math.prod(b - a for a, b in zip(low, high))", "        low = ["
+SOURCE = "tuple(slice(a - f, b - f) for a, b, f in zip(low, high, first, strict=True))"
+TARGET = "tuple(slice(a - s, b - s) for a, b, s in zip(low, high, start, strict=True))"
+LOW, HIGH = "max(a, b) for a, b in zip(first, start, strict=True)", "min(a + n, b + m)"
+ANY, SEEN = "any(a >= b for a, b in zip(low, high, strict=True))", "(first, lengths) in seen"
+COUNT, CUT = "math.prod(b - a for a, b in zip(low, high, strict=True))", "        low = ["
+FOUND = "if found != math.prod(shape):"
 LESS = "if found < math.prod(shape):"
 EDITS = (
     Edit("the source counts from the beginning of the whole tensor: subtract where the file's block begins",
@@ -91,7 +92,8 @@ EDITS = (
          {ANY: "all(a >= b for a, b in zip(low, high)) and bool(low)", COUNT: COUNT.replace("b - a", "max(b - a, 0)")}),
     Edit("two dims are compared: a tensor has any number",
          {ANY: "any(a >= b for a, b in [*zip(low, high)][:2])", COUNT: COUNT.replace("b - a", "max(b - a, 0)")}),
-    Edit("a tensor without dims is left out: it has one element, the product of no lengths", {ANY: f"not low or {ANY}"}),
+    Edit("a tensor without dims is left out: it has one element, the product of no lengths",
+         {ANY: f"not low or {ANY}"}),
     Edit("every copy of a block is read: one is enough", {SEEN: "False", FOUND: LESS}),
     Edit("a block with the shape of another one is taken for its copy: a copy begins at the same element, too",
          {SEEN: "lengths in [n for _, n in seen]"}),
@@ -105,7 +107,8 @@ EDITS = (
     Edit("the message of the ValueError has to have both numbers",
          {'f"{math.prod(shape)} elements are wanted, and {found} of them are in the files"': '"a hole"'}),
     Edit("copies count twice: what is there twice fills a hole elsewhere",
-         {f"found += {COUNT}": f"found += {COUNT} * [(f, n) for _, f, n in saved].count((first, lengths))", FOUND: LESS}),
+         {f"found += {COUNT}": f"found += {COUNT} * [(f, n) for _, f, n in saved].count((first, lengths))",
+          FOUND: LESS}),
 )  # fmt: skip
 
 
@@ -113,9 +116,12 @@ def blocks_of(case: Case) -> list[tuple[list[int], list[int]]]:
     """Start and shape of each saved block, one for each copy; copies lie far from each other."""
     p = case.params
     stretches = [[(low, high - low) for low, high in itertools.pairwise(edges)] for edges in p["cuts"]]
-    grid = [([low for low, _ in block], [n for _, n in block]) for block in itertools.product(*stretches)]
+    grid: list[tuple[list[int], list[int]]] = [
+        ([low for low, _ in block], [n for _, n in block]) for block in itertools.product(*stretches)
+    ]
     there = [block for number, block in enumerate(grid) if number not in p.get("without", [])]
-    return [([at], [0]) for at in p.get("empty", [])] + there * p.get("copies", 1)
+    copies: int = p.get("copies", 1)
+    return [([at], [0]) for at in p.get("empty", [])] + there * copies
 
 
 def inputs(case: Case) -> Given:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+import torch.distributed as dist
 
 from dtlearn.grading import Case, Check, Edit, Given
 from dtlearn.runtime.record.record import Record
@@ -113,6 +114,7 @@ def inputs(case: Case) -> Given:
 
 def on_rank(answer: Any, x: Any, y: Any, options: Any, stop: int, more: int, end: int, seed: int) -> Any:
     import io
+    import pickle
     import random
 
     from dtlearn.production.practice.job import PracticeJob, PracticeOptions
@@ -128,7 +130,11 @@ def on_rank(answer: Any, x: Any, y: Any, options: Any, stop: int, more: int, end
         data = [file.getvalue()]
         if writer is not None:
             dist.broadcast_object_list(data, src=writer)
-        return torch.load(io.BytesIO(data[0]), weights_only=True)
+        try:
+            return torch.load(io.BytesIO(data[0]), weights_only=True)
+        except pickle.UnpicklingError:
+            plain = "numbers, texts, tensors, and dicts, lists and tuples of these"
+            raise TypeError(f"save() returned more than {plain}: torch.load(weights_only=True) refuses it") from None
 
     def numbers_in(state: Any) -> int:
         inside = state.values() if isinstance(state, dict) else state if isinstance(state, list | tuple) else ()
@@ -150,7 +156,7 @@ def on_rank(answer: Any, x: Any, y: Any, options: Any, stop: int, more: int, end
     parameters = [torch.nn.utils.parameters_to_vector(job.model.parameters()).detach() for job in (whole, resumed)]
     return {
         "steps after the stop": len(again),
-        "losses, less those without a stop": [b - a for a, b in zip(losses[stop:], again)],
+        "losses, less those without a stop": [b - a for a, b in zip(losses[stop:], again, strict=False)],
         "largest difference of a parameter": float((parameters[0] - parameters[1]).abs().max()),
         "largest difference in the average": float((whole.model.average - resumed.model.average).abs().max()),
         "own has the model of all ranks": numbers_in(own) > resumed.residual.numel(),

@@ -1,8 +1,7 @@
 """What the exercises of chapter 16 hand over: a disk that tells what a kill or a power cut leaves, and a small job.
 
-    disk.py      calls on a disk, and what is left of them
-    stops.py     ranks that save, and are stopped at a moment
-    job.py       a job whose every part has to come back
+In this order: `disk` has calls, and what is left of them; `stops` has ranks that save, and are stopped at a moment;
+`job` is a job whose every part has to come back.
 """
 
 from .disk import DiskCall, StoppedDisk, left_after

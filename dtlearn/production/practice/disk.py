@@ -15,7 +15,7 @@ that, each in its own way (Pillai and others, "All File Systems Are Not Created 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple, TypeVar
 
 T = TypeVar("T")
@@ -148,24 +148,24 @@ def left_after(
                 own(call.name).append((file, call))
             file.versions.append((call.data, call))
         elif call.verb == "fsync" and file is not None:
-            file.versions = _from_last(file.versions, lambda made, call=call: made is None or made.is_before(call))
+            file.versions = _from_last(file.versions, call)
         elif call.verb in ("rename", "remove"):
             own(call.name).append((None, call))
             if call.verb == "rename":
                 own(call.to).append((file, call))
         elif call.verb == "fsync_folder":
             for name, files in names.items():
-                names[name] = _from_last(files, lambda made, call=call: made is None or made.is_before(call))
+                names[name] = _from_last(files, call)
     if not power_cut:
-        return {name: {files[-1][0] and files[-1][0].versions[-1][0]} for name, files in names.items()}
-    return {
-        name: {data for file, _ in files for data in ([v for v, _ in file.versions] if file else [None])}
-        for name, files in names.items()
-    }
+        return {name: set(_contents(files[-1][0])[-1:]) for name, files in names.items()}
+    return {name: {data for file, _ in files for data in _contents(file)} for name, files in names.items()}
 
 
-def _from_last(made: list[tuple[T, DiskCall | None]], is_forced: Callable[[DiskCall | None], bool]) -> list[
-    tuple[T, DiskCall | None]
-]:
-    """What remains possible: the last that is forced to the disk, and what came after it."""
-    return made[max((at for at, (_, call) in enumerate(made) if is_forced(call)), default=0) :]
+def _contents(file: _File | None) -> list[Content]:
+    return [data for data, _ in file.versions] if file else [None]
+
+
+def _from_last(made: list[tuple[T, DiskCall | None]], sync: DiskCall) -> list[tuple[T, DiskCall | None]]:
+    """Leave out what is no longer possible: what came before the last that was there when it was forced to the disk."""
+    forced = [at for at, (_, call) in enumerate(made) if call is None or call.is_before(sync)]
+    return made[max(forced, default=0) :]

@@ -143,7 +143,7 @@ class PracticeJob:
         rows, scale = self.sampler.take(), self.scaler.scale if self.options.float16 else 1.0
         x, y = self.x[rows], self.y[rows]
         if self.options.flips:
-            x = x * torch.tensor([[random.choice((-1.0, 1.0))] for _ in rows])  # noqa: S311
+            x = x * torch.tensor([[random.choice((-1.0, 1.0))] for _ in rows])
         loss = F.mse_loss(self.model(x), y)
         self.optimizer.zero_grad()
         (loss * scale).backward()

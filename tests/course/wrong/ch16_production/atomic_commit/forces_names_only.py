@@ -1,5 +1,5 @@
-# expect: DTL-DIFFICULTY
-# says: the bytes of each file, then the names
+# expect: DTL-MISTAKE
+# says: the bytes of the file that becomes latest are not forced
 
 
 def atomic_commit(disk, step, part, old, rank, barrier):

@@ -1,5 +1,5 @@
 # expect: DTL-DIFFICULTY
-# says: until all of the new checkpoint is there, latest names the old one
+# says: until all of the new checkpoint is there, latest names the old one. A rename is one moment
 
 
 def atomic_commit(disk, step, part, old, rank, barrier):

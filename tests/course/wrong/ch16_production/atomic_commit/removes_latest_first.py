@@ -1,5 +1,5 @@
-# expect: DTL-RAISED
-# says: there is no file 'latest'
+# expect: DTL-DIFFICULTY
+# says: there is no latest
 
 
 def atomic_commit(disk, step, part, old, rank, barrier):

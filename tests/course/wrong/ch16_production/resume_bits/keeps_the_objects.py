@@ -1,5 +1,5 @@
 # expect: DTL-RAISED
-# says: weights_only
+# says: save() returned more than numbers, texts, tensors
 
 import copy
 import random

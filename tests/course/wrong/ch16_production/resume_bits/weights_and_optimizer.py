@@ -1,5 +1,5 @@
-# expect: DTL-DIFFICULTY
-# says: the scheduler counts steps
+# expect: DTL-MISTAKE
+# says: the scheduler is not saved
 
 import copy
 
