@@ -112,12 +112,12 @@ class ScheduleTimeline:
 
     @property
     def idle_to_useful(self) -> float:
-        """The bubble as in GPipe and Megatron: idle time of all ranks / their useful time. (p-1)/m for 1F1B."""
+        """The bubble as Megatron states it: idle time of all ranks / their useful time. (p-1)/m for 1F1B."""
         return sum(self.idle) / sum(self.busy) if any(self.busy) else 0.0
 
     @property
     def idle_to_total(self) -> float:
-        """The bubble as a share: idle time of all ranks / time of all ranks. (p-1)/(m+p-1) for 1F1B."""
+        """The bubble as GPipe states it: idle time of all ranks / time of all ranks. (p-1)/(m+p-1) for 1F1B."""
         return sum(self.idle) / (self.num_ranks * self.makespan) if self.makespan else 0.0
 
     @property
