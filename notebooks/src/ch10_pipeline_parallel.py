@@ -45,15 +45,12 @@ world
 #
 # A transformer is a stack of equal layers, and a large one is tall: Llama 3 405B has 126 of them. Its training state
 # (chapter 8) does not fit on one device. Chapter 9 had one answer: every rank computes *all* layers, and stores a
-# shard of each. A layer's weights are gathered whenever it computes, so nearly all weights pass over the network, again
-# and again.
+# shard of each, so nearly all weights pass over the network, again and again.
 #
 # There is another answer. Each rank holds *some of the layers*, whole, and computes only those. A rank hands the
 # output of its last layer to the next rank. In backward the gradient of that output travels the other way. This is
-# **pipeline parallelism**, and the part of the model on one rank is called a **stage**.
-#
-# No weights are sent. What is sent are the activations at the boundary between two stages, and in backward their
-# gradients. What does it cost? Most of this chapter is about that.
+# **pipeline parallelism**, and the part of the model on one rank is called a **stage**. No weights are sent. What does it
+# cost?
 
 # %%
 faster = dtlearn.predict.choice(
@@ -95,9 +92,9 @@ boundary = dtlearn.predict(
 # %% [markdown]
 # The naive way is `NaiveModelParallel`. Its training loop is that of a single process. On all ranks but the last, the
 # "loss" is a zero that stands for all that later ranks make of this rank's output; `backward()` on it waits for the
-# gradient of that output. The folded cell has what all real runs of this chapter need: `my_stage()`, this rank's part of
-# the GPT; `the_batch()`; `one_process()`, loss and gradients of the whole model; and `largest_difference(stage,
-# gradients)`. (Its `--setup`: a rank that has to be replaced later runs this cell again.)
+# gradient of that output. The folded cell has `my_stage()`, this rank's part of the GPT; `the_batch()`; `one_process()`, loss
+# and gradients of the whole model; and `largest_difference(stage, gradients)`. (Its `--setup`: a rank that has to be
+# replaced later runs this cell again.)
 
 # %% jupyter={"source_hidden": true}
 # %%ranks --setup
@@ -167,10 +164,9 @@ forward_sends = [e.nbytes for e in messages.select(rank=0, op="send") if e.peer 
 boundary.reveal(max(forward_sends))
 
 # %% [markdown]
-# It is the same computation. Nothing was approximated, and each rank holds about a quarter of the model. In
-# backward as many bytes travel the other way, since a gradient has the shape of its tensor. In general a boundary sends
-# $b \cdot s \cdot h$ numbers each way: $b$ sequences, $s$ tokens in each, $h$ numbers for each token. It does not
-# matter how many layers or parameters a stage has.
+# It is the same computation, and each rank holds about a quarter of the model. In backward as many bytes travel the other
+# way, since a gradient has the shape of its tensor. In general a boundary sends $b \cdot s \cdot h$ numbers each way: $b$
+# sequences, $s$ tokens in each, $h$ numbers for each token, however many layers a stage has.
 
 # %% [markdown]
 # ## 3. Who waits?
@@ -341,8 +337,8 @@ slider_panel(
 # %% exercise="ch10.loss_scaling"
 
 # %% [markdown]
-# If it is forgotten, nothing fails, and with Adam not even the loss curve shows it: Adam divides a gradient by its own
-# size, so a constant factor cancels. Clipping by a norm goes wrong. (Further, "What if the loss is not divided?")
+# If it is forgotten, nothing fails, and with Adam not even the loss curve shows it (Further, "What if the loss is not
+# divided?").
 #
 # ## 6. How many micro-batches are live?
 #
@@ -383,8 +379,7 @@ for m in (2, 4, 8):
 
 # %% [markdown]
 # This is GPipe's dilemma. A small bubble needs many micro-batches, and each of them needs memory until all forward
-# passes are done. (Smaller micro-batches of the same batch keep the sum, but small matrices make poor use of a GPU. The
-# paper's own remedy is recomputation: Further.)
+# passes are done. (The paper's own remedy is recomputation: Further.)
 #
 # One can cap the memory by hand: do the forward passes of only as many micro-batches as fit, then their backward passes;
 # then the next ones. The gradients are the same. And the bubble?
@@ -419,9 +414,8 @@ capped.reveal(100 * simulate(halves).idle_to_useful)
 # %% [markdown]
 # ## 7. Can a backward pass begin earlier?
 #
-# The backward pass of micro-batch 0 could begin long before the last forward pass. Look at the last rank in the table
-# of section 4: after F0 it has all that it needs for B0. If it does B0 at once, rank 1 can do its B0 soon after, and
-# the activations of micro-batch 0 are free while later micro-batches have not even begun.
+# Look at the last rank in the table of section 4: after F0 it has all that it needs for B0. If it does B0 at once, rank 1
+# can do its B0 soon after, and the activations of micro-batch 0 are free while later micro-batches have not even begun.
 #
 # So let a rank do only as many forward passes in advance as keep the ranks after it busy (the **warm-up**). Then it does
 # one forward and one backward pass in turn, **1F1B**, and in the end the backward passes that are left (the
@@ -433,9 +427,8 @@ capped.reveal(100 * simulate(halves).idle_to_useful)
 # | rank 1 | F0 | F1 B0, F2 B1, F3 B2 | B3 |
 # | rank 2 | | F0 B0, F1 B1, F2 B2, F3 B3 | |
 #
-# The name is from PipeDream (1806.03377), whose pipeline never runs empty (Further). With a flush at the end of each
-# batch the schedule is that of DAPPLE (2007.01045) and PipeDream-Flush (2006.09503), and the default of Megatron-LM
-# (2104.04473). Because of the flush all micro-batches meet the same weights, and the gradients are those of GPipe.
+# The name is from PipeDream (1806.03377), whose pipeline never runs empty (Further). With a flush, and so with GPipe's
+# gradients, it is the schedule of DAPPLE (2007.01045) and PipeDream-Flush (2006.09503), and the default of Megatron-LM.
 
 # %%
 same = dtlearn.predict.choice(
@@ -512,9 +505,8 @@ show(
 
 # %% [markdown]
 # On rank $r$ at most $\min(m, p - r)$ micro-batches are live. (The few percent that ranks 1 to 3 hold beyond that are
-# the input of the next micro-batch. It arrives while the oldest one is still there.) As soon as there are $p$
-# micro-batches, more of them no longer need more memory. So one can take as many as the batch allows, and the bubble
-# falls. That is what 1F1B is for.
+# the input of the next micro-batch.) More than $p$ micro-batches need no more memory. So one can take as many as the batch
+# allows, and the bubble falls. That is what 1F1B is for.
 #
 # ## 8. The whole on a page
 #
@@ -527,9 +519,8 @@ from dtlearn.pipeline_parallel import page_pipeline
 dtlearn.show_source(page_pipeline)
 
 # %% [markdown]
-# A rank has two functions, one for each letter, and plays its actions in order. The rest is in the schedule: with the
-# actions of GPipe it is GPipe, and with those of 1F1B it is 1F1B. What arrives in F becomes a leaf with `requires_grad_()`, so
-# that B finds its gradient in `x.grad`. One step of each schedule, beside one process:
+# With the actions of GPipe it is GPipe, and with those of 1F1B it is 1F1B. What arrives in F becomes a leaf with
+# `requires_grad_()`, so that B finds its gradient in `x.grad`. One step of each schedule, beside one process:
 
 # %%
 # %%ranks -o on_the_page
@@ -561,8 +552,7 @@ for name, (loss, expected, _) in on_the_page[3].items():
     )
 
 # %% [markdown]
-# And how long does it take? The runner of the package, `PipelineRunner`, plays the same actions, with emulated stage
-# times again. Both schedules should take 528 ms, and messages come on top.
+# And how long does it take? The package's `PipelineRunner` plays the same actions, with emulated stage times again.
 
 # %%
 ofob = make_schedule("1f1b", 4, 8)
@@ -589,9 +579,8 @@ show(
 #
 # ## 9. How does it break?
 #
-# In the steady part of 1F1B, two neighbours always have something for each other at the same time: rank 0 has an
-# activation for rank 1, and rank 1 has a gradient for rank 0. The obvious code on both sides is "send what is ready, then
-# receive what is needed". (`--expect deadlock`: the cell shows the failure and goes on.)
+# In the steady part of 1F1B, two neighbours have something for each other at the same time: an activation, and a gradient.
+# The obvious code on both sides is "send what is ready, then receive what is needed". (`--expect deadlock`: the cell shows the failure and goes on.)
 
 
 # %%
@@ -604,8 +593,7 @@ dist.send(x, neighbour, group=gloo)  # an activation down, or a gradient up
 dist.recv(x, neighbour, group=gloo)
 
 # %% [markdown]
-# The watch says what happened: in each pair both ranks are in `send`, and wait for the other's `recv`, which would come
-# after its `send`. With gloo a send returns when the receiver has taken the message (chapter 2). With NCCL a small
+# In each pair both ranks are in `send`, and wait for the other's `recv`, which would come after its `send`. With gloo a send returns when the receiver has taken the message (chapter 2). With NCCL a small
 # message may fit into a buffer, so the same program works in a test and hangs with a larger model.
 #
 # | rank 0 | rank 1 | outcome |
@@ -632,9 +620,8 @@ print(
 )
 
 # %% [markdown]
-# That is why pipelines are put across nodes, where links are slow. A rank in the middle handles four such tensors for each
-# micro-batch: it receives two and sends two. ZeRO 3 gathers those 812 GB twice in each step, and with accumulation twice
-# for each micro-batch.
+# That is why pipelines are put across nodes, where links are slow. ZeRO 3 gathers those 812 GB twice in each step, and with
+# accumulation twice for each micro-batch.
 #
 # **Bubble.** Both conventions, for GPipe and 1F1B:
 
@@ -654,8 +641,8 @@ rank_table(
 )
 
 # %% [markdown]
-# (p-1)/m assumes stages of the same size, messages that take no time, an update that is free, and a batch as large as one
-# likes; the batch has a limit of its own (chapter 3).
+# (p-1)/m assumes stages of the same size, messages that take no time, and a batch as large as one likes; the batch has a
+# limit of its own (chapter 3).
 #
 # **When to take a pipeline.** If the whole state fits on one device, data parallelism is simpler and has no bubble. If
 # it does not, count the micro-batches that each pipeline gets. GPipe's authors found the bubble negligible from

@@ -3,7 +3,7 @@
 #
 # **The question.** Can the bubble vanish?
 #
-# Builds on: the core path of chapter 10. Ranks: 4. Time: 80 minutes for the core path; the sections of "Further" in any
+# Builds on: the core path of chapter 10. Ranks: 4. Time: 75 minutes for the core path; the sections of "Further" in any
 # order, when you need them.
 #
 # | core path | what | minutes |
@@ -102,7 +102,7 @@ order = dtlearn.predict.choice(
 # useful time is 50 %, $(p-1)/m$. Memory can be read off the same table. A rank keeps the activations of a micro-batch from
 # the start of F to the end of B; they are **live** in between. Rank 0 keeps two at most, rank 1 one.
 #
-# 1F1B with p = 4 and m = 8, simulated. (A figure has the letter and the micro-batch in each box, and the rank at its left.)
+# 1F1B with p = 4 and m = 8, simulated:
 
 # %% jupyter={"source_hidden": true}
 show(

@@ -1,4 +1,4 @@
-"""What the checks of the two schedules share: the actions of each rank, told as 2F0, and a case's numbers."""
+"""What the checks of the two schedules share: the actions of each rank, written 2F0, and a case's numbers."""
 
 from __future__ import annotations
 

@@ -122,12 +122,12 @@ class ScheduleTimeline:
 
     @property
     def peak_live(self) -> tuple[float, ...]:
-        """For each rank, the most activations that it keeps at once, in units of one micro-batch in one stage."""
+        """For each rank, its peak of live activations, in units of one micro-batch in one stage."""
         return tuple(max((live.activations for live in steps), default=0.0) for steps in self.live)
 
     @property
     def peak_waiting_weights(self) -> tuple[int, ...]:
-        """For each rank, the most pairs of a stage and a micro-batch whose I is done and whose W is not.
+        """For each rank, the peak number of pairs of a stage and a micro-batch whose I is done and whose W is not.
 
         For each of them the rank keeps the inputs of the layers, and the gradients of their outputs.
         """

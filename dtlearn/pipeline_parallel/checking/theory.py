@@ -177,7 +177,7 @@ def bubble(
 
 
 def peak_live(name: str, num_ranks: int, num_microbatches: int, chunks: int | None = None) -> tuple[int, ...]:
-    """For each rank, the most activations that it keeps, by formula; each of one micro-batch in one of v stages.
+    """For each rank, its peak of live activations, by formula; each of one micro-batch in one of v stages.
 
     For "v_half" and "v_min" it is the paper's bound, which some ranks stay below.
 
