@@ -8,25 +8,30 @@ so the last rank waits only 1/v as long for its first work.
 **Given** `rank`, r; `num_ranks`, p; `num_microbatches`, m; and `chunks`, v, which is 2 or more.
 
 **Return** the list of this rank's actions, in order. An action is a tuple `(stage, op, microbatch)`; the op
-is `"F"` for a forward pass and `"B"` for a backward pass.
+is `"F"` for a forward pass and `"B"` for a backward pass. The order follows from four rules:
 
-- **Forward passes** go p micro-batches at a time: the first p through chunk 0, the same p through chunk 1,
-  and so on up to chunk v - 1; then the next p through chunk 0.
-- **Backward passes** go in the same groups of p micro-batches, but from chunk v - 1 down to chunk 0.
-- **Warm-up**: the rank begins with 2 (p - r - 1) + (v - 1) p forward passes, or with all that it has, if
-  it has fewer.
-- Then come one forward pass and one backward pass in turn, as long as there are forward passes; then the
+- **Forward passes.** Let all passes take equally long, and messages no time. A micro-batch that has come farther
+  goes before one that has not come so far, and no rank ever waits for a forward pass. So how many micro-batches does
+  rank 0 begin with before the first one is back, for its next chunk? The other ranks do the same chunks and
+  micro-batches in the same order. (Such a round has to be full: if m is not a multiple of its size, raise a
+  `ValueError`.)
+- **Backward passes** take the micro-batches in the same order as the forward passes, and the chunks the other way
+  round.
+- **The first backward pass.** On the last rank it comes right after the forward pass that it needs. Each other rank has
+  made two forward passes more by then than the rank after it: one because its gradient comes a pass later, one so that
+  messages have time to travel. A rank that has no more forward passes begins with its backward passes.
+- After that comes one forward pass and one backward pass in turn, as long as there are forward passes; then the
   remaining backward passes.
 
-m must be a multiple of p; otherwise raise a `ValueError`.
-
-**Example**: p = 2, v = 2, m = 2, so that rank 0 holds the stages 0 and 2, rank 1 the stages 1 and 3. In the
+**Example**: p = 2 and v = 2, so that rank 0 holds the stages 0 and 2, rank 1 the stages 1 and 3. In the
 table 2F0 is the tuple `(2, "F", 0)`.
 
-| rank | warm-up | one forward, one backward | the rest |
-|---|---|---|---|
-| 0 | 0F0 0F1 2F0 2F1 | | 2B0 2B1 0B0 0B1 |
-| 1 | 1F0 1F1 | 3F0 3B0 3F1 3B1 | 1B0 1B1 |
+| m | rank | up to the first backward pass | in turn | the rest |
+|---|---|---|---|---|
+| 2 | 0 | 0F0 0F1 2F0 2F1 2B0 | | 2B1 0B0 0B1 |
+| 2 | 1 | 1F0 1F1 3F0 3B0 | 3F1 3B1 | 1B0 1B1 |
+| 4 | 0 | 0F0 0F1 2F0 2F1 0F2 2B0 | 0F3 2B1 2F2 0B0 2F3 0B1 | 2B2 2B3 0B2 0B3 |
+| 4 | 1 | 1F0 1F1 3F0 3B0 | 3F1 3B1 1F2 1B0 1F3 1B1 3F2 3B2 3F3 3B3 | 1B2 1B3 |
 """
 
 

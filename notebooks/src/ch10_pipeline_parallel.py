@@ -3,84 +3,54 @@
 #
 # **The question.** What if the model is too tall?
 #
-# Builds on: chapters 3 and 8. Ranks: 4. Time: two sittings.
+# Builds on: chapters 3 and 8. Ranks: 4. Time: 80 minutes for the core path; the sections of "Further" in any order, when
+# you need them.
 #
-# | | what | read and run | exercises |
-# |---|---|---|---|
-# | **A. Stages and micro-batches**, sections 1 to 7 | layers on ranks, the bubble, GPipe, the scale of the loss, live activations, 1F1B | 50 minutes | 4, 65 minutes |
-# | **B. A pipeline that trains**, sections 8 to 16 | a safe order of messages, balance, tied weights, recomputation, data parallelism, what breaks, the libraries | 55 minutes | 3, 50 minutes |
+# | core path | what | minutes |
+# |---|---|---|
+# | 1. Too tall for one device? | stages | 2 |
+# | 2. What does each rank hold? | the naive way, on four ranks | 4 |
+# | 3. Who waits? | the bubble | 3 |
+# | 4. Can all ranks work at once? | micro-batches, GPipe | 7 |
+# | 5. What is the loss of a micro-batch? | a mean of means | 2, and exercise 1: 15 |
+# | 6. How many micro-batches are live? | memory | 3, and exercise 2: 10 |
+# | 7. Can a backward pass begin earlier? | 1F1B | 6, and exercise 3: 15 |
+# | 8. The whole on a page | a pipeline that trains, measured | 6 |
+# | 9. How does it break? | two neighbours that both send | 2 |
+# | 10. When to use it? | the arithmetic | 4 |
 #
-# After sitting A you have cut a model into stages, have measured what the naive way costs, and have written GPipe and
-# 1F1B, whose gradients are those of the whole model. After sitting B you know what else a pipeline needs before it
-# trains a real model, you can say how large its bubble and its memory will be, and you know when to choose another
-# strategy.
+# After it you can cut a model into stages, say how large the bubble and the memory will be, and run any schedule.
 #
 # No GPU is needed. Where a picture shows more ranks at work than this machine has cores, its stages sleep for a given
 # time in place of computing, and the picture says "emulated stage times". MB are $10^6$ bytes and GB $10^9$.
 
 # %% jupyter={"source_hidden": true}
 # %load_ext dtlearn
-import importlib
-import itertools
-import os
-import signal
-
 import torch
 
 import dtlearn
 from dtlearn import pipeline_parallel as pp
-from dtlearn.memory.arithmetic import published
-from dtlearn.models import GPT, GPTConfig, load_digits
-from dtlearn.notebook.panels import Slider, slider_panel
-from dtlearn.pipeline_parallel import (
-    StageTimes,
-    make_schedule,
-    page_pipeline,
-    simulate,
-)
-from dtlearn.pipeline_parallel.asynchronous.delayed import pipedream_delays, train_delayed
-from dtlearn.pipeline_parallel.checking.deadlock import Post, find_deadlock
-from dtlearn.pipeline_parallel.checking.theory import peak_live
-from dtlearn.pipeline_parallel.emulated import run_emulated
-from dtlearn.pipeline_parallel.schedules.from_torch import torch_schedule
-from dtlearn.runtime.record.training_steps import part
-from dtlearn.viz import (
-    draw_gantt,
-    draw_schedule,
-    live_activations,
-    rank_table,
-    show,
-)
-from dtlearn.viz.pipeline.bars import idle, recorded_bars
-
-
-def rounded(difference):
-    """A difference of gradients in words: rounding is not the same on every processor."""
-    if difference == 0:
-        return "none"
-    return "less than 1e-06" if difference < 1e-6 else f"{difference:.1g}"
-
+from dtlearn.models import GPTConfig
+from dtlearn.pipeline_parallel import StageTimes, make_schedule, simulate
+from dtlearn.viz import draw_gantt, draw_schedule, rank_table, show
 
 torch.set_num_threads(1)  # small tensors: more threads would only wait for each other
 world = dtlearn.world(4)
 world
 
 # %% [markdown]
-# # A. Stages and micro-batches
+# # The core path
 #
-# ## 1. Too tall for one device
+# ## 1. Too tall for one device?
 #
-# A transformer is a stack of equal layers, and a large one is tall: Llama 3 405B has 126 of them. Its parameters,
-# gradients and optimizer state take 16 bytes per parameter (chapter 8), 6,494 GB together. One device does not hold
-# them. Chapter 9 had one answer: every rank computes *all* layers, and stores a shard of each. A layer's weights are
-# gathered whenever it computes, so nearly all weights pass over the network, again and again.
+# A transformer is a stack of equal layers, and a large one is tall: Llama 3 405B has 126 of them. Its training state
+# (chapter 8) does not fit on one device. Chapter 9 had one answer: every rank computes *all* layers, and stores a
+# shard of each, so nearly all weights pass over the network, again and again.
 #
 # There is another answer. Each rank holds *some of the layers*, whole, and computes only those. A rank hands the
 # output of its last layer to the next rank. In backward the gradient of that output travels the other way. This is
-# **pipeline parallelism**, and the part of the model on one rank is called a **stage**.
-#
-# No weights are sent. What is sent are the activations at the boundary between two stages, and in backward their
-# gradients. What does it cost? Most of this chapter is about that.
+# **pipeline parallelism**, and the part of the model on one rank is called a **stage**. No weights are sent. What does it
+# cost?
 
 # %%
 faster = dtlearn.predict.choice(
@@ -96,7 +66,7 @@ faster = dtlearn.predict.choice(
 )
 
 # %% [markdown]
-# ## 2. Layers on ranks
+# ## 2. What does each rank hold?
 #
 # The GPT of chapter 3 is a chain of six **links**: the embedding, four blocks, and the head. To cut it into stages one
 # says where the **boundaries** are. For four stages on four ranks:
@@ -109,9 +79,7 @@ faster = dtlearn.predict.choice(
 # | 3 | 3 | block 3, head | receives from rank 2; logits, loss | starts at the loss; sends to rank 2 |
 #
 # As a list of numbers the boundaries are (0, 2, 3, 4, 6): stage 0 is the links 0 and 1, stage 1 is link 2, and so on.
-#
-# Two ranks need data that the others do not need. Only the *first* rank reads the tokens, and only the *last* one reads
-# the targets, because it computes the loss.
+# Only the *first* rank reads the tokens, and only the *last* one reads the targets, because it computes the loss.
 
 # %%
 boundary = dtlearn.predict(
@@ -124,9 +92,11 @@ boundary = dtlearn.predict(
 # %% [markdown]
 # The naive way is `NaiveModelParallel`. Its training loop is that of a single process. On all ranks but the last, the
 # "loss" is a zero that stands for all that later ranks make of this rank's output; `backward()` on it waits for the
-# gradient of that output. (`--setup`: a rank that has to be replaced later runs this cell again.)
+# gradient of that output. The folded cell has `my_stage()`, this rank's part of the GPT; `the_batch()`; `one_process()`, loss
+# and gradients of the whole model; and `largest_difference(stage, gradients)`. (Its `--setup`: a rank that has to be
+# replaced later runs this cell again.)
 
-# %%
+# %% jupyter={"source_hidden": true}
 # %%ranks --setup
 import dtlearn
 from dtlearn import pipeline_parallel as pp
@@ -176,56 +146,48 @@ loss = next_token_loss(outputs, y) if model.is_last else outputs
 loss.backward()
 
 expected, gradients = one_process()
-naive = (
+(
     sum(p.numel() for p in stage.parameters()),
-    loss.item() if model.is_last else None,
+    loss.item(),
     expected,
     largest_difference(stage, gradients),
 )
-naive
 
 # %% jupyter={"source_hidden": true}
-links = ("embedding, block 0", "block 1", "block 2", "block 3, head")
-rank_table(
-    [
-        {
-            "rank": rank,
-            "links": links[rank],
-            "parameters": f"{parameters:,}",
-            "loss": "" if loss is None else f"{loss:.4f}",
-            "loss of one process": "" if loss is None else f"{expected:.4f}",
-            "largest difference of a gradient from one process": rounded(apart),
-        }
-        for rank, (parameters, loss, expected, apart) in enumerate(naive)
-    ],
-    caption=f"The whole model has {GPTConfig().num_parameters:,} parameters",
-)
+print("parameters of the stages:", [f"{held:,}" for held, *_ in naive])
+print(f"of the whole model: {GPTConfig().num_parameters:,}")
+print(f"loss on rank 3: {naive[3][1]:.4f}, in one process: {naive[3][2]:.4f}")
+print("all gradients within 1e-6:", max(apart for *_, apart in naive) < 1e-6)
 
 # %% jupyter={"source_hidden": true}
 forward_sends = [e.nbytes for e in messages.select(rank=0, op="send") if e.peer == 1]
 boundary.reveal(max(forward_sends))
 
 # %% [markdown]
-# It is the same computation. Nothing was approximated, and each rank holds about a quarter of the model. In
-# backward as many bytes travel the other way, since a gradient has the shape of its tensor. In general a boundary sends
-# $b \cdot s \cdot h$ numbers each way: $b$ sequences, $s$ tokens in each, $h$ numbers for each token. It does not
-# matter how many layers or parameters a stage has.
+# It is the same computation, and each rank holds about a quarter of the model. In backward as many bytes travel the other
+# way, since a gradient has the shape of its tensor. In general a boundary sends $b \cdot s \cdot h$ numbers each way: $b$
+# sequences, $s$ tokens in each, $h$ numbers for each token, however many layers a stage has.
 
 # %% [markdown]
-# ## 3. One works, the others wait
+# ## 3. Who waits?
 #
 # What do the ranks do meanwhile? Now the stages are emulated: with four stages, a stage takes 128 ms for
 # the forward pass of the whole batch, and 256 ms for the backward pass. With two stages, each is twice as large and
 # takes twice as long. The messages are real. **F** is a forward pass, **B** a backward pass, and the number is that of
-# the micro-batch; so far there is one, number 0. (`StageTimes` gives a backward pass in two parts, for the gradient of
-# the stage's inputs and for that of its weights. Chapter 11 does them apart; here only their sum counts.)
+# the micro-batch; so far there is one, number 0.
 
-# %%
-BATCH = StageTimes(forward=0.128, inputs=0.128, weights=0.128)  # seconds
-HALVES = StageTimes(forward=0.256, inputs=0.256, weights=0.256)
+# %% jupyter={"source_hidden": true}
+from dtlearn.pipeline_parallel.emulated import run_emulated
+
+
+def stage_seconds(forward):
+    """A backward pass takes twice as long. (It is given in two equal parts, which chapter 11 does apart.)"""
+    return StageTimes(forward=forward, inputs=forward, weights=forward)
+
+
 waiting = {
-    "2 ranks": run_emulated(make_schedule("naive", 2, 1), HALVES),
-    "4 ranks": run_emulated(make_schedule("naive", 4, 1), BATCH),
+    "2 ranks": run_emulated(make_schedule("naive", 2, 1), stage_seconds(0.256)),
+    "4 ranks": run_emulated(make_schedule("naive", 4, 1), stage_seconds(0.128)),
 }
 
 # %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
@@ -254,23 +216,8 @@ faster.reveal()
 # | **idle / total** | idle time of a rank / the whole time | 3/4 = 75 % | GPipe (1811.06965) |
 #
 # Every chart of this chapter states both, over all ranks.
-
-# %% [markdown]
-# **Exercise 1.** Forward and backward over two stages.
-
-# %% exercise="ch10.two_stages"
-
-# %% [markdown]
-# In the package, a send is an operation that autograd knows, a `torch.autograd.Function`. The backward pass of a send
-# receives the gradient, and the backward pass of a receive sends it. So `loss.backward()` does all of it:
-
-# %%
-dtlearn.show_source(pp.send, docstring=False, summary="dtlearn.pipeline_parallel.send")
-dtlearn.show_source(
-    pp.NaiveModelParallel.forward, docstring=False, summary="NaiveModelParallel.forward"
-)
-# %% [markdown]
-# ## 4. Micro-batches
+#
+# ## 4. Can all ranks work at once?
 #
 # While rank 1 works on the batch, rank 0 could do something else. But what? The next batch needs the updated weights,
 # and there are none before this batch's backward pass has ended.
@@ -278,8 +225,7 @@ dtlearn.show_source(
 # GPipe (Huang et al. 2018, arXiv 1811.06965) cuts the batch into **micro-batches**. The gradient of a batch is the mean
 # of its samples' gradients, so the micro-batches can pass through the model one by one, with the same weights, and
 # their gradients are added up. That is gradient accumulation (chapter 8). As soon as rank 0 is done with micro-batch 0,
-# it begins micro-batch 1, while rank 1 works on micro-batch 0. (The exception is a layer that mixes samples. The
-# statistics of BatchNorm are those of a micro-batch then, in GPipe's paper too, so the result is another one.)
+# it begins micro-batch 1, while rank 1 works on micro-batch 0. (BatchNorm's statistics are those of a micro-batch then.)
 #
 # By hand, with 3 ranks and 4 micro-batches, and with a clock on which F and B take one tick each:
 #
@@ -289,9 +235,10 @@ dtlearn.show_source(
 # | rank 1 | | F0 | F1 | F2 | F3 | | | B0 | B1 | B2 | B3 | |
 # | rank 2 | | | F0 | F1 | F2 | F3 | B0 | B1 | B2 | B3 | | |
 #
-# Everything is a staircase. A rank can begin F2 when the rank before it has done its F2, and B2 when the rank after it
-# has done its B2. After the last backward pass all ranks update their weights, and only then the next batch begins.
-# This end of a step, where the pipeline runs empty, is called the **flush**.
+# A rank can begin F2 when the rank before it has done its F2, and B2 when the rank after it has done its B2. After the
+# last backward pass all ranks update their weights, and only then the next batch begins. This end of a step, where the
+# pipeline runs empty, is called the **flush**. (In the paper's figure the backward passes begin with the last
+# micro-batch; here, as in PyTorch, with the first. Bubble and memory are the same.)
 
 # %%
 bubble = dtlearn.predict(
@@ -310,23 +257,11 @@ bubble = dtlearn.predict(
 print(pp.format_schedule(make_schedule("gpipe", 3, 4)))
 
 # %% [markdown]
-# **Exercise 2.** The actions of GPipe.
-
-# %% exercise="ch10.gpipe"
-
-# %%
-dtlearn.show_source(
-    pp.schedules.gpipe.gpipe,
-    docstring=False,
-    summary="dtlearn.pipeline_parallel.schedules.gpipe",
-)
-
-# %% [markdown]
-# Now the same batch as in section 3, as 8 micro-batches, so that each pass takes an eighth of the time. On top what the
+# Now the batch of section 3, as 8 micro-batches, so that each pass takes an eighth of the time. On top what the
 # simulator computes from the schedule and these times, below the run on four real ranks:
 
 # %%
-EIGHTH = StageTimes(forward=0.016, inputs=0.016, weights=0.016)
+EIGHTH = stage_seconds(0.016)
 gpipe = make_schedule("gpipe", 4, 8)
 gpipe_run = run_emulated(gpipe, EIGHTH, steps=3)
 
@@ -346,48 +281,21 @@ show(
 )
 
 # %% [markdown]
-# By the computation the step takes about a third of the naive one's time, 528 of 1,536 ms, and the run takes longer.
-# Why is the bubble as large as it is? Count in units of one micro-batch in one stage, F and B together. A rank has $m$
-# of them to do. Rank $r$ waits for $r$ forward passes at the beginning, for $p - 1 - r$ units in the middle, and for
-# $r$ backward passes at the end. For every rank that makes $p - 1$ units. So
+# On paper the step takes 528 ms, a third of the naive 1,536 ms; the measured run takes somewhat longer, for its messages,
+# for Python, and for ranks that wait for a core. Why is the bubble as large as it is? Count in units of one micro-batch
+# in one stage, F and B together. A rank has $m$ of them to do. Rank $r$ waits for $r$ forward passes at the beginning, for
+# $p - 1 - r$ units in the middle, and for $r$ backward passes at the end. On every rank that adds up to $p - 1$ units. So
 #
 # $$\frac{\text{idle}}{\text{useful}} = \frac{p-1}{m}, \qquad \frac{\text{idle}}{\text{total}} = \frac{p-1}{m+p-1}.$$
 #
-# The stage's size does not occur in it, nor how much longer B is than F. Measured for several $m$, the same batch each
-# time:
-
-# %%
-swept = {1: idle(recorded_bars(waiting["4 ranks"])), 8: idle(recorded_bars(gpipe_run))}
-for m in (2, 4, 16):
-    times = StageTimes(0.128 / m, 0.128 / m, 0.128 / m)
-    record = run_emulated(make_schedule("gpipe", 4, m), times, steps=2)
-    swept[m] = idle(recorded_bars(record))
-
-# %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
-rank_table(
-    [
-        {
-            "m": m,
-            "idle / useful: (p-1)/m": f"{100 * 3 / m:.1f} %",
-            "measured": f"{100 * spare.of_useful:.1f} %",
-            "idle / total: (p-1)/(m+p-1)": f"{100 * 3 / (m + 3):.1f} %",
-            "measured ": f"{100 * spare.of_total:.1f} %",
-            "step, ms": f"{spare.makespan:.0f}",
-        }
-        for m, spare in sorted(swept.items())
-    ],
-    caption="GPipe on p = 4 ranks, emulated stage times: the same batch in m micro-batches",
-)
-
-# %% [markdown]
-# What is measured beyond the formula is the time of real messages and of Python, and of waiting for a core where a
-# machine has fewer cores than ranks. It counts as idle, too, and its share grows as micro-batches become shorter.
-# Section 14 comes back to that.
-#
-# Try other numbers. (In this picture F takes 1 and B takes 2.)
+# The stage's size does not appear in it, nor how much longer B is than F. Try other numbers. (In this picture F takes 1
+# and B takes 2.)
 
 
 # %% jupyter={"source_hidden": true}
+from dtlearn.notebook.panels import Slider, slider_panel
+
+
 def draw_one(schedule, p, m):
     """The schedule of that name with p ranks and m micro-batches."""
     made = make_schedule(schedule.lower(), p, m)
@@ -409,38 +317,7 @@ slider_panel(
 )
 
 # %% [markdown]
-# And with a real model? `PipelineRunner` takes any schedule and executes it: it computes what the schedule says, and
-# sends and receives what that needs. The gradients on each rank, beside those of one process that sees the whole
-# batch:
-
-# %%
-# %%ranks -o piped
-stage = my_stage()
-runner = pp.PipelineRunner(make_schedule("gpipe", 4, 8), {rank: stage}, next_token_loss)
-x, y = the_batch()
-result = runner.step(x, y)
-
-expected, gradients = one_process()
-piped = (result.losses, expected, largest_difference(stage, gradients))
-piped
-
-# %% jupyter={"source_hidden": true}
-losses = piped[3][0]
-print(
-    "losses of the micro-batches, on rank 3:", [round(float(loss), 4) for loss in losses]
-)
-print(
-    f"their mean {sum(map(float, losses)) / len(losses):.4f}, one process {piped[3][1]:.4f}"
-)
-print(
-    f"largest difference of a gradient on any rank: {rounded(max(apart for *_, apart in piped))}"
-)
-
-# %% [markdown]
-# Nothing in the runner is about GPipe. It goes through this rank's actions, one after the other. In section 8, when you
-# have written all of its pieces, the run of a schedule stands on one page.
-#
-# ## 5. The loss of a micro-batch
+# ## 5. What is the loss of a micro-batch?
 #
 # The loss of a batch is a *mean* over its samples. Each micro-batch computes a mean too, over its own. What is the
 # gradient of the batch, if `backward()` is called on each of them and the gradients are added up?
@@ -455,13 +332,465 @@ print(
 # division by $m$ is wrong as well: a micro-batch with fewer samples must count less.
 
 # %% [markdown]
-# **Exercise 3.** The scale of each micro-batch's loss.
+# **Exercise 1.** The scale of each micro-batch's loss.
 
 # %% exercise="ch10.loss_scaling"
 
 # %% [markdown]
-# What happens if that is forgotten? The sabotage below gives the runner a loss that is $m$ times too large, which
-# is what a missing division does:
+# If it is forgotten, nothing fails, and with Adam not even the loss curve shows it (Further, "What if the loss is not
+# divided?").
+#
+# ## 6. How many micro-batches are live?
+#
+# A micro-batch's activations (chapter 8) are needed from its forward pass in a stage until its backward pass there. In
+# between, the micro-batch is **live** on that rank. Look at the table of section 4: when rank 0 begins B0, it has done
+# all four forward passes. So have ranks 1 and 2: with GPipe all $m$ micro-batches are live at once.
+#
+# The ledger of chapter 8 counts it, on each rank: peak bytes of activations in a step of $m$ micro-batches, divided by
+# those of a step of one. A micro-batch is 2 sequences here.
+
+# %% jupyter={"source_hidden": true}
+# %%ranks --setup
+from dtlearn.memory import MemoryLedger
+
+
+def activation_peak(name, m, **options):
+    """Peak bytes of activations on this rank, in a step of m micro-batches with 2 sequences each."""
+    stage = my_stage()
+    runner = pp.PipelineRunner(
+        make_schedule(name, 4, m), {rank: stage}, next_token_loss, **options
+    )
+    runner.step(*the_batch(2 * m))  # in the first step the ranks tell each other shapes
+    with MemoryLedger(stage) as ledger:
+        runner.step(*the_batch(2 * m))
+    return max(ledger.record().live("activations"))
+
+
+# %%
+# %%ranks -o of_gpipe
+of_gpipe = {m: activation_peak("gpipe", m) for m in (1, 2, 4, 8)}
+of_gpipe
+
+# %% jupyter={"source_hidden": true}
+for m in (2, 4, 8):
+    print(
+        f"m = {m}: on ranks 0 to 3", [f"{peaks[m] / peaks[1]:.2f}" for peaks in of_gpipe]
+    )
+
+# %% [markdown]
+# This is GPipe's dilemma. A small bubble needs many micro-batches, and each of them needs memory until all forward
+# passes are done. (The paper's own remedy is recomputation: Further.)
+#
+# One can cap the memory by hand: do the forward passes of only as many micro-batches as fit, then their backward passes;
+# then the next ones. The gradients are the same. And the bubble?
+
+# %%
+capped = dtlearn.predict(
+    "4 ranks, 8 micro-batches, stages of the same size, and memory for 4 live micro-batches: GPipe with the first four, "
+    "then GPipe with the other four. How large is the bubble of the whole step (idle / useful), in percent?",
+    unit="%",
+    id="ch10.capped",
+)
+
+# %% [markdown]
+# **Exercise 2.** GPipe under a cap.
+
+# %% exercise="ch10.gpipe"
+
+# %% jupyter={"source_hidden": true}
+from dtlearn.pipeline_parallel import parse_schedule
+
+halves = parse_schedule(
+    "\n".join(
+        " ".join(
+            f"{r}{op}{k}" for ks in (range(4), range(4, 8)) for op in "FB" for k in ks
+        )
+        for r in range(4)
+    ),
+    name="GPipe, four at a time",
+)
+capped.reveal(100 * simulate(halves).idle_to_useful)
+
+# %% [markdown]
+# ## 7. Can a backward pass begin earlier?
+#
+# Look at the last rank in the table of section 4: after F0 it has all that it needs for B0. If it does B0 at once, rank 1
+# can do its B0 soon after, and the activations of micro-batch 0 are free while later micro-batches have not even begun.
+#
+# So let a rank do only as many forward passes in advance as keep the ranks after it busy (the **warm-up**). Then it does
+# one forward and one backward pass in turn, **1F1B**, and in the end the backward passes that are left (the
+# **cool-down**). With 3 ranks and 4 micro-batches, by hand, without times:
+#
+# | | warm-up | one forward, one backward | cool-down |
+# |---|---|---|---|
+# | rank 0 | F0 F1 | F2 B0, F3 B1 | B2 B3 |
+# | rank 1 | F0 | F1 B0, F2 B1, F3 B2 | B3 |
+# | rank 2 | | F0 B0, F1 B1, F2 B2, F3 B3 | |
+#
+# The name is from PipeDream (1806.03377), whose pipeline never runs empty (Further). With a flush, and so with GPipe's
+# gradients, it is the schedule of DAPPLE (2007.01045) and PipeDream-Flush (2006.09503), and the default of Megatron-LM.
+
+# %%
+same = dtlearn.predict.choice(
+    "4 ranks, 8 micro-batches, stages of the same size. How large is the bubble of 1F1B, compared with GPipe's?",
+    {
+        "A": "smaller: a rank does backward passes where it waited before",
+        "B": "as large",
+        "C": "larger: in the cool-down ranks wait between backward passes",
+    },
+    id="ch10.same",
+)
+
+# %% jupyter={"source_hidden": true}
+same.reveal()
+
+# %% jupyter={"source_hidden": true}
+both = {"GPipe": make_schedule("gpipe", 4, 8), "1F1B": make_schedule("1f1b", 4, 8)}
+show(
+    draw_schedule(
+        both,
+        title="GPipe and 1F1B: the same length, the same idle time",
+        label="p = 4 ranks, m = 8 micro-batches; F takes 1, B takes 2",
+    ),
+    alt="Two schedules on one time axis, both 33 long, with 37.5 % idle time over useful time and 27.3 % idle time over "
+    "total time. GPipe's ranks wait in one block between forward and backward passes. In 1F1B rank 3 alternates "
+    "forward and backward passes from the beginning; rank 0 waits after four forward passes, then alternates, and waits "
+    "between its last backward passes.",
+)
+
+# %% [markdown]
+# The idle time has only moved. A micro-batch still has to come down through all ranks before the first backward pass
+# can begin, and the last gradient still has to come back through all of them. What changes is the memory.
+
+# %% [markdown]
+# **Exercise 3.** The actions of 1F1B.
+
+# %% exercise="ch10.one_f_one_b"
+
+# %%
+dtlearn.show_source(
+    pp.schedules.one_f_one_b.one_f_one_b,
+    docstring=False,
+    summary="dtlearn.pipeline_parallel.schedules.one_f_one_b",
+)
+
+# %% [markdown]
+# Counted by the ledger again, on real ranks:
+
+# %%
+# %%ranks -o of_1f1b
+of_1f1b = {m: activation_peak("1f1b", m) for m in (1, 8)}
+of_1f1b
+
+# %% jupyter={"source_hidden": true}
+from dtlearn.pipeline_parallel.checking.theory import peak_live
+from dtlearn.viz import live_activations
+
+counted = {
+    "GPipe": [round(peaks[8] / peaks[1], 2) for peaks in of_gpipe],
+    "1F1B": [round(peaks[8] / peaks[1], 2) for peaks in of_1f1b],
+}
+show(
+    live_activations(
+        counted,
+        {"GPipe": peak_live("gpipe", 4, 8), "1F1B": peak_live("1f1b", 4, 8)},
+        title="1F1B holds p - r micro-batches on rank r, GPipe holds all m",
+        label="p = 4 ranks, m = 8 micro-batches; bytes by the ledger, divided by those of one micro-batch; theory: m and "
+        "min(m, p - r)",
+        unit="live micro-batches at the peak",
+    ),
+    alt="Bars of live micro-batches for ranks 0 to 3. GPipe: 8 on every rank. 1F1B: 4, 3, 2 and 1. A black line where "
+    "theory expects the end of each bar lies on all of them.",
+)
+
+# %% [markdown]
+# On rank $r$ at most $\min(m, p - r)$ micro-batches are live. (The few percent that ranks 1 to 3 hold beyond that are
+# the input of the next micro-batch.) More than $p$ micro-batches need no more memory. So one can take as many as the batch
+# allows, and the bubble falls. That is what 1F1B is for.
+#
+# ## 8. The whole on a page
+#
+# Now all pieces are there: stages, the actions of a schedule, the scale of the loss. Together they are a pipeline that
+# trains. The whole file; its heart is the loop near the end and the two functions that it calls:
+
+# %%
+from dtlearn.pipeline_parallel import page_pipeline
+
+dtlearn.show_source(page_pipeline)
+
+# %% [markdown]
+# With the actions of GPipe it is GPipe, and with those of 1F1B it is 1F1B. What arrives in F becomes a leaf with
+# `requires_grad_()`, so that B finds its gradient in `x.grad`. One step of each schedule, beside one process:
+
+# %%
+# %%ranks -o on_the_page
+from dtlearn.pipeline_parallel.page_pipeline import run_schedule
+
+x, y = the_batch()
+expected, gradients = one_process()
+on_the_page = {}
+for name, actions in (("GPipe", pp.gpipe), ("1F1B", pp.one_f_one_b)):
+    stage = my_stage()
+    losses = run_schedule(
+        actions(rank, 4, 8),
+        stage,
+        x.chunk(8),
+        y.chunk(8),
+        next_token_loss,
+        shape=(1, 64, 64),  # of one sequence: tokens, hidden size
+        groups=(dist.group.WORLD, dist.new_group()),
+    )
+    apart = largest_difference(stage, gradients)
+    on_the_page[name] = float(sum(losses)), expected, apart
+on_the_page
+
+# %% jupyter={"source_hidden": true}
+for name, (loss, expected, _) in on_the_page[3].items():
+    apart = max(of_rank[name][2] for of_rank in on_the_page)
+    print(
+        f"{name:>5}: loss {loss:.4f}, in one process {expected:.4f}; all gradients within 1e-6: {apart < 1e-6}"
+    )
+
+# %% [markdown]
+# And how long does it take? The package's `PipelineRunner` plays the same actions, with emulated stage times again.
+
+# %%
+ofob = make_schedule("1f1b", 4, 8)
+ofob_run = run_emulated(ofob, EIGHTH, steps=3)
+
+# %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
+show(
+    draw_gantt(
+        {
+            "1F1B, computed": simulate(ofob, EIGHTH),
+            "1F1B, measured": ofob_run,
+            "GPipe, measured": gpipe_run,
+        },
+        title="Measured: 1F1B takes about as long as GPipe",
+        label="p = 4 ranks, m = 8 micro-batches",
+    ),
+    alt="Three Gantt charts of about the same length: 1F1B computed, 1F1B measured, GPipe measured. The measured 1F1B "
+    "has the order of the computed one, and small gaps for messages.",
+)
+
+# %% [markdown]
+# In the steady part of 1F1B an action often waits for a message about the action just before it, so the cost of a message
+# shows in every round, while GPipe's messages travel while the ranks are busy. On GPUs messages are a smaller part of a pass.
+#
+# ## 9. How does it break?
+#
+# In the steady part of 1F1B, two neighbours have something for each other at the same time: an activation, and a gradient.
+# The obvious code on both sides is "send what is ready, then receive what is needed". (`--expect deadlock`: the cell shows the failure and goes on.)
+
+
+# %%
+# %%ranks --expect deadlock
+# On the CPU: NCCL would queue the send, and the GPU would hang.
+gloo = dist.new_group(backend="gloo")
+x = torch.ones(2, 64, 64)
+neighbour = rank + 1 if rank % 2 == 0 else rank - 1  # 0 with 1, 2 with 3
+dist.send(x, neighbour, group=gloo)  # an activation down, or a gradient up
+dist.recv(x, neighbour, group=gloo)
+
+# %% [markdown]
+# In each pair both ranks are in `send`, and wait for the other's `recv`, which would come after its `send`. With gloo a send returns when the receiver has taken the message (chapter 2). With NCCL a small
+# message may fit into a buffer, so the same program works in a test and hangs with a larger model.
+#
+# | rank 0 | rank 1 | outcome |
+# |---|---|---|
+# | send activation, receive gradient | send gradient, receive activation | both wait for ever |
+# | send activation, receive gradient | receive activation, send gradient | works |
+# | both posted together | both posted together | works |
+#
+# The page posts its sends with `isend` and does not wait for them. On NCCL that is not enough: the messages of one group run
+# one after the other. So the page has a group for each direction.
+#
+# ## 10. When to use it?
+#
+# **Bytes.** A boundary sends $b \cdot s \cdot h$ numbers forward for each micro-batch, and as many back. For Llama 3
+# 405B ($h$ = 16,384, sequences of 8,192 tokens, bf16, one sequence in a micro-batch):
+
+# %%
+from dtlearn.memory.arithmetic import published
+
+llama = published.MODELS["Llama 3 405B"]
+print(f"a boundary, forward: {2 * 1 * 8192 * 16384 / 1e6:,.0f} MB for each micro-batch")
+print(
+    f"all weights, gathered once as in ZeRO 3: {2 * llama.num_parameters / 1e9:,.0f} GB"
+)
+
+# %% [markdown]
+# That is why pipelines are put across nodes, where links are slow. ZeRO 3 gathers those 812 GB twice in each step, and with
+# accumulation twice for each micro-batch.
+#
+# **Bubble.** Both conventions, for GPipe and 1F1B:
+
+# %% jupyter={"source_hidden": true}
+rank_table(
+    [
+        {
+            "p": p,
+            **{
+                f"m = {m}": f"{100 * (p - 1) / m:.1f} % or {100 * (p - 1) / (m + p - 1):.1f} %"
+                for m in (8, 32, 128, 512)
+            },
+        }
+        for p in (2, 4, 8, 16, 64)
+    ],
+    caption="idle / useful, or idle / total",
+)
+
+# %% [markdown]
+# (p-1)/m assumes stages of the same size, messages that take no time, and a batch as large as one likes; the batch has a
+# limit of its own (chapter 3).
+#
+# **When to take a pipeline.** If the whole state fits on one device, data parallelism is simpler and has no bubble. If
+# it does not, count the micro-batches that each pipeline gets. GPipe's authors found the bubble negligible from
+# $m = 4p$ on (1811.06965, section 2.3). By the formula it is then still 15 to 20 % of the whole time for 4 ranks or more;
+# they recomputed, which can begin before a gradient arrives. With fewer micro-batches, ZeRO 3 (chapter 9) may be faster, if
+# the links are. With many micro-batches and slow links between nodes, a pipeline across the nodes sends the least. A layer
+# that is too large for a device by itself needs chapter 12.
+#
+# ### Check yourself
+#
+# <details><summary>8 stages, 56 micro-batches, 1F1B. How large is the bubble, in both conventions?</summary>
+#
+# idle / useful = 7/56 = 12.5 %. idle / total = 7/63 = 11.1 %.
+# </details>
+#
+# <details><summary>A colleague replaces GPipe by 1F1B and leaves everything else as it was. The step is as long as before.
+# Is something wrong?</summary>
+#
+# No. The bubble is the same. The peak of memory should be lower, above all on the last rank. With the memory that is
+# free now more micro-batches fit, and then the step's share of idle time falls.
+# </details>
+#
+# Chapter 11 asks whether the bubble can vanish; the core path is all that it needs.
+
+# %% [markdown]
+# # Further
+#
+# Each section stands alone, after the core path. What runs on the ranks uses `my_stage` and the other helpers of section 2.
+#
+# | section | minutes | exercise |
+# |---|---|---|
+# | How does a gradient cross to another rank? | 2 | 4: 25 |
+# | Which order of messages never hangs? | 6 | 5: 30 |
+# | What if the loss is not divided? | 2 | |
+# | Which cut is the fastest? | 6 | 6: 20 |
+# | What if a weight lies in two stages? | 3 | 7: 12 |
+# | What does recomputation save? | 2 | |
+# | Pipelines side by side, with ZeRO or FSDP? | 5 | |
+# | What else breaks? | 3 | |
+# | How many micro-batches are best? | 4 | |
+# | What if the pipeline never runs empty? | 3 | |
+# | Where do the libraries do it? | 3 | |
+# | What is different on GPUs? | 1 | |
+#
+# ## How does a gradient cross to another rank?
+#
+# *Needs: section 2.* A tensor that arrives over the network has no history: autograd ends at the rank's border, on both
+# sides. On the receiving side it is a leaf, and after `backward()` its gradient is what the other rank needs. On the
+# sending side that gradient comes back later, and backward begins with it: `outputs.backward(gradient)`.
+
+# %% [markdown]
+# **Exercise 4.** Forward and backward over two stages.
+
+# %% exercise="ch10.two_stages"
+
+# %% [markdown]
+# In the package, a send is an operation that autograd knows, a `torch.autograd.Function`. The backward pass of a send
+# receives the gradient, and the backward pass of a receive sends it. So `loss.backward()` does all of it:
+
+# %%
+dtlearn.show_source(pp.send, docstring=False, summary="dtlearn.pipeline_parallel.send")
+dtlearn.show_source(
+    pp.NaiveModelParallel.forward, docstring=False, summary="NaiveModelParallel.forward"
+)
+
+# %% [markdown]
+# ## Which order of messages never hangs?
+#
+# *Needs: section 9.* Orders of messages are data, too, so they can be checked without ranks. A `Post` is one send or one
+# receive. A rank has a list of steps, and a step is a list of what is posted together, here one call each:
+
+# %%
+from dtlearn.pipeline_parallel.checking.deadlock import Post, find_deadlock
+
+orders = [  # of rank 0 and of rank 1, step by step
+    [[Post("send", 1, "activations")], [Post("receive", 1, "gradient")]],
+    [[Post("send", 0, "gradient")], [Post("receive", 0, "activations")]],
+]
+print("every send waits for its receive:", find_deadlock(orders))
+print("sends go into a buffer:          ", find_deadlock(orders, buffered=True))
+
+# %% [markdown]
+# With more ranks and more messages, a rule helps. Put all messages of all ranks into one list. If every rank goes
+# through its own messages in the order of this list, nobody waits for ever: the first message that is not done yet is
+# the next one for its sender and for its receiver. What remains is to find such an order for a given schedule.
+
+# %% [markdown]
+# **Exercise 5.** Repair an exchange that deadlocks.
+
+# %% exercise="ch10.safe_order"
+
+# %% [markdown]
+# `PipelineRunner` makes that list from the schedule, with a pure function: it puts all actions and all messages of all
+# ranks into one order, by the times of the simulator, and each rank takes its part of it. Some of rank 1's part, for 1F1B:
+
+# %%
+steps = pp.with_communication(make_schedule("1f1b", 4, 8))
+for step in steps[1][4:9]:
+    if isinstance(step, pp.MessageBatch):
+        for message in step.messages:
+            print(
+                f"    message for {message.needed_by}, from rank {message.src} to rank {message.dst}"
+            )
+    else:
+        print(step.action)
+
+# %% [markdown]
+# Messages without an action between them are posted together with `batch_isend_irecv`, which is safe on NCCL as well:
+# there they are one [group](https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/usage/p2p.html), in which no call
+# blocks another (chapter 2). One detail for gloo: `batch_isend_irecv` returns several handles there, and all of them
+# have to be waited for ([pytorch#152938](https://github.com/pytorch/pytorch/issues/152938)).
+#
+# The runner adds more to the page:
+#
+# - A rank may have several stages, and a backward pass may be in two parts (chapter 11).
+# - The ranks tell each other the shapes of what they send, in the first step.
+# - The output of a stage is freed as soon as it is sent. The page keeps it until the backward pass, and what was sent
+#   until the end.
+# - Micro-batches count by their samples or tokens. For a loss that is a mean over *tokens* of padded sequences the weights
+#   are numbers of tokens, as in chapter 3. The runner knows this of PyTorch's losses; of a loss function of your own
+#   `num_terms=` says it.
+# - `evaluate` and `predict` play the forward passes only.
+# - The schedule is checked first, and an error says in which action it came.
+#
+# Is it right? All schedules, and numbers of micro-batches that do not divide 10 samples:
+
+# %%
+# %%ranks -o parity
+expected, gradients = one_process(samples=10)
+parity = {}
+for name in ("naive", "gpipe", "1f1b"):
+    for m in (1, 3, 5, 8):  # with m = 3 and 8 some micro-batches have one sample more
+        stage = my_stage()
+        schedule = make_schedule(name, 4, m)
+        runner = pp.PipelineRunner(schedule, {rank: stage}, next_token_loss)
+        runner.step(*the_batch(10))
+        parity[name, m] = largest_difference(stage, gradients)
+parity
+
+# %% jupyter={"source_hidden": true}
+apart = max(max(of_rank.values()) for of_rank in parity)
+print("all gradients of all twelve runs within 1e-6 of one process:", apart < 1e-6)
+
+# %% [markdown]
+# ## What if the loss is not divided?
+#
+# *Needs: section 5.* The sabotage below gives the runner a loss that is $m$ times too large, which is what a missing
+# division does:
 
 # %%
 # %%ranks -o unscaled
@@ -504,390 +833,16 @@ rank_table(
 # losses, although the gradients are 8 times as large: Adam divides a gradient by its own size, so a constant factor
 # cancels, but for the small $\varepsilon$ in the denominator. Clipping by a norm, weight decay in the gradient and a
 # comparison with another run would go wrong. Compare gradients, not losses.
-#
-# `PipelineRunner` weighs each micro-batch by its samples, so they need not all have the same number. If the loss is a
-# mean over *tokens* and sequences are padded, the weights are numbers of tokens, as in chapter 3. The runner knows
-# this of PyTorch's losses; of a loss function of your own `num_terms=` says it.
 
 # %% [markdown]
-# ## 6. Live activations
+# ## Which cut is the fastest?
 #
-# A micro-batch's activations (chapter 8) are needed from its forward pass in a stage until its backward pass there. In
-# between, the micro-batch is **live** on that rank. Look at the table of section 4: when rank 0 begins B0, it has done
-# all four forward passes. The same is true of ranks 1 and 2: with GPipe all $m$ micro-batches are live at once.
-#
-# The ledger of chapter 8 counts it, on each rank. One micro-batch is 2 sequences here, and its activations are the
-# unit:
+# *Needs: section 7.* So far all stages took the same time. A real model's links are not all alike. Here is a GPT with a
+# larger vocabulary, 2,048 tokens, and 6 blocks:
 
 # %%
-# %%ranks --setup
-from dtlearn.memory import MemoryLedger
+from dtlearn.models import GPT
 
-
-def activation_peak(name, m, **options):
-    """The most bytes of activations on this rank in a step of m micro-batches with 2 sequences each."""
-    stage = my_stage()
-    runner = pp.PipelineRunner(
-        make_schedule(name, 4, m), {rank: stage}, next_token_loss, **options
-    )
-    runner.step(*the_batch(2 * m))  # in the first step the ranks tell each other shapes
-    with MemoryLedger(stage) as ledger:
-        runner.step(*the_batch(2 * m))
-    return max(ledger.record().live("activations"))
-
-
-# %%
-# %%ranks -o of_gpipe
-of_gpipe = {m: activation_peak("gpipe", m) for m in (1, 2, 4, 8)}
-of_gpipe
-
-# %% jupyter={"source_hidden": true}
-rank_table(
-    [
-        {
-            "rank": rank,
-            "one micro-batch, kB": f"{peaks[1] / 1e3:.0f}",
-            **{f"m = {m}": f"{peaks[m] / peaks[1]:.2f} times" for m in (2, 4, 8)},
-        }
-        for rank, peaks in enumerate(of_gpipe)
-    ],
-    caption="GPipe on 4 ranks: the most bytes of activations, beside those of one micro-batch",
-)
-
-# %% [markdown]
-# This is GPipe's dilemma. The bubble asks for many micro-batches, and each of them needs memory until all forward
-# passes are done. (Smaller micro-batches of the same batch keep the sum, but small matrices make poor use of a GPU:
-# section 14. The paper's own remedy is recomputation: section 11.)
-#
-# ## 7. 1F1B
-#
-# The backward pass of micro-batch 0 could begin long before the last forward pass. Look at the last rank in the table
-# of section 4: after F0 it has all that it needs for B0. If it does B0 at once, rank 1 can do its B0 soon after, and
-# the activations of micro-batch 0 are free while later micro-batches have not even begun.
-#
-# So let a rank do as few forward passes in advance as keep the ranks after it busy (the **warm-up**). Then it does one
-# forward and one backward pass in turn, **1F1B**, and in the end the backward passes that are left (the **cool-down**).
-# With 3 ranks and 4 micro-batches, by hand, without times:
-#
-# | | warm-up | one forward, one backward | cool-down |
-# |---|---|---|---|
-# | rank 0 | F0 F1 | F2 B0, F3 B1 | B2 B3 |
-# | rank 1 | F0 | F1 B0, F2 B1, F3 B2 | B3 |
-# | rank 2 | | F0 B0, F1 B1, F2 B2, F3 B3 | |
-#
-# The name is from PipeDream (arXiv 1806.03377), whose pipeline never runs empty (section 16). With a flush at the end
-# of each batch the schedule is PipeDream-Flush (Narayanan et al., arXiv 2006.09503), and the default of Megatron-LM
-# (2104.04473). Because of the flush all micro-batches meet the same weights, and the gradients are those of GPipe.
-
-# %%
-same = dtlearn.predict.choice(
-    "4 ranks, 8 micro-batches, stages of the same size. How large is the bubble of 1F1B, compared with GPipe's?",
-    {
-        "A": "smaller: a rank does backward passes where it waited before",
-        "B": "as large",
-        "C": "larger: in the cool-down ranks wait between backward passes",
-    },
-    id="ch10.same",
-)
-
-# %% jupyter={"source_hidden": true}
-same.reveal()
-
-# %% jupyter={"source_hidden": true}
-both = {"GPipe": make_schedule("gpipe", 4, 8), "1F1B": make_schedule("1f1b", 4, 8)}
-show(
-    draw_schedule(
-        both,
-        title="GPipe and 1F1B: the same length, the same idle time",
-        label="p = 4 ranks, m = 8 micro-batches; F takes 1, B takes 2",
-    ),
-    alt="Two schedules on one time axis, both 33 long, with 37.5 % idle time over useful time and 27.3 % idle time over "
-    "total time. GPipe's ranks wait in one block between forward and backward passes. In 1F1B rank 3 alternates "
-    "forward and backward passes from the beginning; rank 0 waits after four forward passes, then alternates, and waits "
-    "between its last backward passes.",
-)
-
-# %% [markdown]
-# The idle time has only moved. A micro-batch still has to come down through all ranks before the first backward pass
-# can begin, and the last gradient still has to come back through all of them. What changes is the memory.
-
-# %% [markdown]
-# **Exercise 4.** The actions of 1F1B.
-
-# %% exercise="ch10.one_f_one_b"
-
-# %%
-dtlearn.show_source(
-    pp.schedules.one_f_one_b.one_f_one_b,
-    docstring=False,
-    summary="dtlearn.pipeline_parallel.schedules.one_f_one_b",
-)
-
-# %% [markdown]
-# Counted by the ledger again, on real ranks:
-
-# %%
-# %%ranks -o of_1f1b
-of_1f1b = {m: activation_peak("1f1b", m) for m in (1, 8)}
-of_1f1b
-
-# %% jupyter={"source_hidden": true}
-counted = {
-    "GPipe": [round(peaks[8] / peaks[1], 2) for peaks in of_gpipe],
-    "1F1B": [round(peaks[8] / peaks[1], 2) for peaks in of_1f1b],
-}
-show(
-    live_activations(
-        counted,
-        {"GPipe": peak_live("gpipe", 4, 8), "1F1B": peak_live("1f1b", 4, 8)},
-        title="1F1B holds p - r micro-batches on rank r, GPipe holds all m",
-        label="p = 4 ranks, m = 8 micro-batches; bytes by the ledger, divided by those of one micro-batch; theory: m and "
-        "min(m, p - r)",
-        unit="live micro-batches at the peak",
-    ),
-    alt="Bars of live micro-batches for ranks 0 to 3. GPipe: 8 on every rank. 1F1B: 4, 3, 2 and 1. A black line where "
-    "theory expects the end of each bar lies on all of them.",
-)
-
-# %% [markdown]
-# On rank $r$ at most $\min(m, p - r)$ micro-batches are live. (The few percent that ranks 1 to 3 hold beyond that are
-# the input of the next micro-batch. It arrives while the oldest one is still there.) As soon as there are $p$
-# micro-batches, more of them no longer need more memory. So one can take as many as the batch allows, and the bubble
-# falls. The first rank holds the most, the last rank one. This is what 1F1B is for.
-#
-# The measured Gantt chart. Both should take 528 ms, and messages come on top. In the steady part of 1F1B an action often
-# waits for a message about the action just before it, so the cost of a message shows in every round, while GPipe's
-# messages travel while the ranks are busy. On this machine the messages also need the cores that run the ranks, and how
-# busy the machine is may matter more than the schedule; on GPUs messages are a smaller part of a pass.
-
-# %%
-ofob = make_schedule("1f1b", 4, 8)
-ofob_run = run_emulated(ofob, EIGHTH, steps=3)
-
-# %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
-show(
-    draw_gantt(
-        {
-            "1F1B, computed": simulate(ofob, EIGHTH),
-            "1F1B, measured": ofob_run,
-            "GPipe, measured": gpipe_run,
-        },
-        title="Measured: 1F1B takes about as long as GPipe",
-        label="p = 4 ranks, m = 8 micro-batches",
-    ),
-    alt="Three Gantt charts of about the same length: 1F1B computed, 1F1B measured, GPipe measured. The measured 1F1B "
-    "has the order of the computed one, and small gaps for messages.",
-)
-
-# %% [markdown]
-# And the gradients of a real model, with one runner for all schedules:
-
-# %%
-# %%ranks -o parity
-expected, gradients = one_process(samples=10)
-parity = {}
-for name in ("naive", "gpipe", "1f1b"):
-    for m in (
-        1,
-        3,
-        5,
-        8,
-    ):  # 10 samples: with m = 3 and 8 some micro-batches have one more than others
-        stage = my_stage()
-        runner = pp.PipelineRunner(
-            make_schedule(name, 4, m), {rank: stage}, next_token_loss
-        )
-        runner.step(*the_batch(10))
-        parity[name, m] = largest_difference(stage, gradients)
-parity
-
-# %% jupyter={"source_hidden": true}
-largest = {key: max(of_rank[key] for of_rank in parity) for key in parity[0]}
-rank_table(
-    [
-        {
-            "schedule": name,
-            **{f"m = {m}": rounded(largest[name, m]) for m in (1, 3, 5, 8)},
-        }
-        for name in ("naive", "gpipe", "1f1b")
-    ],
-    caption="Largest difference of any gradient on any rank from one process, 10 samples",
-)
-
-# %% [markdown]
-# (The differences are rounding: the samples are added up in another order.)
-#
-# **A good place for a break.** If you shut down the kernel, come back with Run > Run All Above Selected Cell.
-# %% [markdown]
-# # B. A pipeline that trains
-#
-# ## 8. A safe order of messages
-#
-# A schedule says what a rank computes. Whoever turns it into messages has to be careful. In the steady part of 1F1B,
-# two neighbours always have something for each other at the same time: rank 0 has an activation for rank 1, and rank 1
-# has a gradient for rank 0. The obvious code on both sides is "send what is ready, then receive what is needed":
-
-
-# %%
-# %%ranks --expect deadlock
-# On the CPU: NCCL would queue the send, and the GPU would hang.
-gloo = dist.new_group(backend="gloo")
-x = torch.ones(2, 64, 64)
-neighbour = rank + 1 if rank % 2 == 0 else rank - 1  # 0 with 1, 2 with 3
-dist.send(x, neighbour, group=gloo)  # an activation down, or a gradient up
-dist.recv(x, neighbour, group=gloo)
-
-# %% [markdown]
-# The watch says what happened: in each pair both ranks are in `send`, and wait for the other's `recv`, which would come
-# after its `send`. With gloo a send returns when the receiver has taken the message (chapter 2). With NCCL a small
-# message may fit into a buffer, so the same program works in a test and hangs with a larger model.
-#
-# Orders of messages are data, too, so they can be checked without ranks. A `Post` is one send or one receive. A rank
-# has a list of steps, and a step is a list of what is posted together, here one call each:
-
-# %%
-orders = [
-    [
-        [Post("send", 1, "activations")],
-        [Post("receive", 1, "gradient")],
-    ],  # rank 0, step by step
-    [[Post("send", 0, "gradient")], [Post("receive", 0, "activations")]],  # rank 1
-]
-print("every send waits for its receive:", find_deadlock(orders))
-print("sends go into a buffer:          ", find_deadlock(orders, buffered=True))
-
-# %% [markdown]
-# By hand:
-#
-# | rank 0 | rank 1 | outcome |
-# |---|---|---|
-# | send activation, receive gradient | send gradient, receive activation | both wait for ever |
-# | send activation, receive gradient | receive activation, send gradient | works |
-# | both posted together | both posted together | works |
-#
-# With more ranks and more messages, a rule helps. Put all messages of all ranks into one list. If every rank goes
-# through its own messages in the order of this list, nobody waits for ever: the first message that is not done yet is
-# the next one for its sender and for its receiver. What remains is to find such an order for a given schedule.
-
-# %% [markdown]
-# **Exercise 5.** Repair an exchange that deadlocks.
-
-# %% exercise="ch10.safe_order"
-
-# %% [markdown]
-# ### The page
-#
-# Now all pieces are there: stages that hand on activations and gradients (exercise 1), the actions of a schedule
-# (exercises 2 and 4), the scale of the loss (exercise 3), and sends that nobody waits for. Together they are a pipeline
-# that trains. The whole file:
-
-# %%
-dtlearn.show_source(page_pipeline)
-
-# %% [markdown]
-# A rank has two functions, one for each letter, and plays its actions in order. The rest is in the schedule: with the
-# actions of GPipe it is GPipe, and with those of 1F1B it is 1F1B. Messages back have a group of their own: NCCL runs
-# those of a group in order, so with one group for both, two neighbours that both send first would wait for ever. One
-# step of each, beside one process, and beside `PipelineRunner`:
-
-# %%
-# %%ranks -o on_the_page
-from dtlearn.pipeline_parallel.page_pipeline import run_schedule
-
-x, y = the_batch()
-expected, gradients = one_process()
-on_the_page = {}
-for name, actions in (("gpipe", pp.gpipe), ("1f1b", pp.one_f_one_b)):
-    stage, other = my_stage(), my_stage()
-    losses = run_schedule(
-        actions(rank, 4, 8),
-        stage,
-        x.chunk(8),
-        y.chunk(8),
-        next_token_loss,
-        shape=(1, 64, 64),  # of one sequence: tokens, hidden size
-        groups=(dist.group.WORLD, dist.new_group()),
-    )
-    runner = pp.PipelineRunner(make_schedule(name, 4, 8), {rank: other}, next_token_loss)
-    runner.step(x, y)
-    equal = all(
-        torch.equal(mine.grad, theirs.grad)
-        for mine, theirs in zip(stage.parameters(), other.parameters(), strict=True)
-    )
-    on_the_page[name] = float(sum(losses)), largest_difference(stage, gradients), equal
-on_the_page
-
-# %% jupyter={"source_hidden": true}
-rank_table(
-    [
-        {
-            "actions of": title,
-            "loss": f"{on_the_page[3][name][0]:.4f}",
-            "largest difference of a gradient from one process": rounded(
-                max(of_rank[name][1] for of_rank in on_the_page)
-            ),
-            "gradients equal PipelineRunner's to the last bit": "yes"
-            if all(of_rank[name][2] for of_rank in on_the_page)
-            else "no",
-        }
-        for name, title in (("gpipe", "GPipe"), ("1f1b", "1F1B"))
-    ],
-    caption="The page: one step, 4 ranks, 8 micro-batches",
-)
-
-# %% [markdown]
-# `PipelineRunner` plays the same actions, and adds what the page leaves out:
-#
-# - A rank may have several stages, and a backward pass may be in two parts (chapter 11).
-# - Messages are posted in an order in which no rank waits for ever, on every backend. The page needs a
-#   group for each direction for that, because NCCL runs the messages of a group one after the other.
-# - The ranks tell each other the shapes of what they send, in the first step.
-# - The output of a stage is freed as soon as it is sent. The page keeps it until the backward pass, and what was sent
-#   until the end.
-# - Micro-batches count by their samples or tokens (section 5).
-# - A weight may lie in two stages (section 10).
-# - Stages can recompute their activations (section 11).
-# - Several pipelines can train side by side (section 12).
-# - `evaluate` and `predict` play the forward passes only.
-# - The schedule is checked first, and an error says in which action it came (section 13).
-#
-# The order of the messages is made from the schedule, by a pure function that can be tested without ranks. It puts all
-# actions and all messages of all ranks into one order, by the times of the simulator. Each rank takes its part of this
-# order. Then the first thing in the order that is not done yet can always be done, so nobody waits for ever:
-
-# %%
-dtlearn.show_source(
-    pp.with_communication,
-    docstring=False,
-    summary="dtlearn.pipeline_parallel.runner: with_communication",
-)
-
-# %%
-steps = pp.with_communication(make_schedule("1f1b", 4, 8))
-for step in steps[1][4:12]:  # some of rank 1
-    if isinstance(step, pp.MessageBatch):
-        for message in step.messages:
-            way = (
-                f"to rank {message.dst}"
-                if message.src == 1
-                else f"from rank {message.src}"
-            )
-            print(f"    message for {message.needed_by}, {way}")
-    else:
-        print(step.action)
-
-# %% [markdown]
-# Messages without an action between them are posted together with `batch_isend_irecv`, which is safe on NCCL as well:
-# there they are one [group](https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/usage/p2p.html), in which no call
-# blocks another (chapter 2). One detail for gloo: `batch_isend_irecv` returns several handles there, and all of them
-# have to be waited for ([pytorch#152938](https://github.com/pytorch/pytorch/issues/152938)).
-#
-# ## 9. Balance
-#
-# So far all stages took the same time. A real model's links are not all alike. Here is a GPT with a larger vocabulary,
-# 2,048 tokens, and 6 blocks:
-
-# %%
 WIDE = GPTConfig(vocab_size=2048, num_layers=6)
 parameters = pp.parameter_counts(pp.gpt_links(GPT(WIDE)))
 flops = pp.gpt_flops(WIDE)
@@ -959,7 +914,7 @@ dtlearn.show_source(
 # %% [markdown]
 # Five ways to cut the model. The greedy one fills a stage up to the mean and never looks back:
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
 torch.manual_seed(0)
 seconds = pp.measure_seconds(
     pp.gpt_links(GPT(WIDE)), torch.randint(2048, (4, 64)), rounds=9
@@ -1022,19 +977,19 @@ show(
 
 # %% [markdown]
 # No formula with $p$ and $m$ alone gives the first bubble: more micro-batches do not make it vanish. The makers of
-# large models balance the ends by hand. In BLOOM, with 250,000 tokens in its vocabulary, the embedding is about as
-# large as a block, and [counts as a layer at both
-# ends](https://github.com/bigscience-workshop/bigscience/tree/master/train/tr11-176B-ml). Llama 3 405B has one layer
+# large models balance the ends by hand. In BLOOM, with 250,880 rows in its vocabulary and a hidden size of 14,336, the
+# embedding has 3.6 billion parameters, a block $12 h^2$ = 2.5 billion, and [each of the two ends counts as a
+# layer](https://github.com/bigscience-workshop/bigscience/tree/master/train/tr11-176B-ml). Llama 3 405B has one layer
 # fewer on the first and on the last stage, for balance in memory and in computation (2407.21783). Memory has its own
 # balance: early stages hold more live micro-batches, so `by_stage_cost` takes a cost that depends on the stage's
 # number.
 
 # %% [markdown]
-# ## 10. A weight in two stages
+# ## What if a weight lies in two stages?
 #
-# GPT-2 uses one matrix twice: as token embedding and as the head's projection. The two are **tied**. In one process the
-# matrix has one gradient, to which both uses add. In a pipeline the first use is on the first rank, and the second use
-# on the last. Each has a copy, and each computes the gradient of its own use only.
+# *Needs: section 8.* GPT-2 uses one matrix twice: as token embedding and as the head's projection. The two are **tied**. In
+# one process the matrix has one gradient, to which both uses add. In a pipeline the first use is on the first rank, and the
+# second use on the last. Each has a copy, and each computes the gradient of its own use only.
 #
 # | | rank 0, embedding | rank 3, head | one process |
 # |---|---|---|---|
@@ -1085,21 +1040,13 @@ tied["one process"] = whole.embedding.token.weight.detach().clone()
 tied
 
 # %% jupyter={"source_hidden": true}
-rank_table(
-    [
-        {
-            "gradients of the two copies": name,
-            "largest difference between the copies": rounded(
-                (tied[0][name] - tied[3][name]).abs().max().item()
-            ),
-            "difference of rank 0's copy from one process": rounded(
-                (tied[0][name] - tied[0]["one process"]).abs().max().item()
-            ),
-        }
-        for name in ("summed", "forgotten")
-    ],
-    caption="The tied matrix after three steps of SGD",
-)
+for name in ("summed", "forgotten"):
+    copies = (tied[0][name] - tied[3][name]).abs().max().item()
+    one = (tied[0][name] - tied[0]["one process"]).abs().max().item()
+    print(
+        f"gradients {name:>9}: copies apart by {'nothing' if copies == 0 else f'{copies:.1g}'}, rank 0's within 1e-6 of "
+        f"one process: {one < 1e-6}"
+    )
 
 # %% [markdown]
 # If the sum is forgotten, nothing fails. The two copies become two different matrices, and the model is no longer the
@@ -1107,10 +1054,11 @@ rank_table(
 # `split_sequential` refuses a weight in two stages that is not named as tied.) The sum costs $V \cdot h$ numbers in each
 # direction and step, for a vocabulary of $V$ tokens. Megatron-LM keeps a group of the first and the last stage for it;
 # in PyTorch's `pipelining` it is yours to do.
+
+# %% [markdown]
+# ## What does recomputation save?
 #
-# ## 11. Recomputation in a stage
-#
-# Recomputation (chapter 8) goes well with pipelines. Of each live micro-batch a stage then keeps only its *input*,
+# *Needs: section 7, and chapter 8 for recomputation.* Of each live micro-batch a stage then keeps only its *input*,
 # which it received, and computes the rest again in the backward pass. A stage still holds as many micro-batches, but
 # each is much smaller:
 
@@ -1140,7 +1088,7 @@ rank_table(
         }
         for (name, again), peaks in kept.items()
     ],
-    caption="The most bytes of activations in a step of 8 micro-batches with 2 sequences each",
+    caption="Peak bytes of activations in a step of 8 micro-batches with 2 sequences each",
 )
 
 # %% [markdown]
@@ -1149,12 +1097,13 @@ rank_table(
 #
 # GPipe's paper has recomputation from the start. It costs one more forward pass in each backward pass, so a third more
 # computation if B takes twice as long as F. The bubble in percent stays: work and waiting grow alike.
+
 # %% [markdown]
-# ## 12. Pipelines side by side
+# ## Pipelines side by side, with ZeRO or FSDP?
 #
-# More ranks than stages? Then several pipelines train copies of the model, each on its own samples, and the gradients
-# are averaged: data parallelism (chapter 3) around a pipeline. Here two pipelines of two stages each. Two kinds of
-# groups are needed:
+# *Needs: section 8; chapter 9 for the second half.* More ranks than stages? Then several pipelines train copies of the
+# model, each on its own samples, and the gradients are averaged: data parallelism (chapter 3) around a pipeline. Here two
+# pipelines of two stages each. Two kinds of groups are needed:
 #
 # | | stage 0 | stage 1 | |
 # |---|---|---|---|
@@ -1167,7 +1116,7 @@ rank_table(
 # %%
 synced = dtlearn.predict(
     "8 micro-batches. Somebody averages the gradients over the two pipelines after the backward pass of every "
-    "micro-batch, instead of once at the end of the step. How many times as many bytes do the all-reduces send?",
+    "micro-batch, instead of once at the end of the step. By what factor do the bytes of the all-reduces grow?",
     unit="times",
     id="ch10.synced",
 )
@@ -1205,6 +1154,8 @@ with dtlearn.phase("every micro-batch"):
 side_by_side
 
 # %% jupyter={"source_hidden": true}
+from dtlearn.runtime.record.training_steps import part
+
 in_phase = {name: part(averaging, name) for name in ("once", "every micro-batch")}
 reduced = {
     name: sum(e.nbytes for e in record if e.op.startswith("all_reduce") and e.rank == 0)
@@ -1214,7 +1165,8 @@ synced.reveal(reduced["every micro-batch"] / reduced["once"])
 
 # %% jupyter={"source_hidden": true}
 print(
-    f"gradients averaged once: largest difference from one process with 16 samples {rounded(max(side_by_side))}"
+    "gradients averaged once, within 1e-6 of one process with 16 samples:",
+    max(side_by_side) < 1e-6,
 )
 for name, nbytes in reduced.items():
     print(f"{name}: rank 0 hands {nbytes / 1e6:.2f} MB to all-reduces")
@@ -1222,17 +1174,61 @@ for name, nbytes in reduced.items():
 # %% [markdown]
 # The result would be the same, only slower, so it is easy to overlook. DDP averages in every backward pass, unless
 # `no_sync()` says otherwise. Around a stage of PyTorch's `pipelining` that is done for you: a `PipelineStage` switches
-# the reduction of DDP and of `fully_shard` off until the last micro-batch. (Counted with DDP and torch 2.13: one
-# all-reduce in a step, two in the very first one.) For the same reason pipelines go with ZeRO's stage 1: stage 2
-# reduces after every micro-batch (chapter 9), and stage 3 would gather the weights for every micro-batch, forward and
-# backward.
+# the reduction of DDP and of `fully_shard` off until the last micro-batch.
 #
-# ## 13. What breaks
+# And ZeRO? Stage 1 waits for the whole gradient anyway. Stage 2 by the book keeps no whole gradient, so it would reduce
+# after every micro-batch; stage 3 would gather the weights for every micro-batch, forward and backward. DeepSpeed's
+# pipeline refuses both. Here is what `fully_shard` (chapter 9) does in PyTorch's pipeline: two stages on two replicas, two
+# sharded layers in each stage, 1F1B with 8 micro-batches. By the book that would be 2 x 8 x 2 = 32 gathers and 16
+# reductions:
+
+
+# %%
+def sharded_pipeline(reshard):
+    """On each rank: two steps of 1F1B, its stage sharded over two replicas."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+    from torch.distributed.pipelining import PipelineStage, Schedule1F1B
+
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "pp"))
+    pipeline, sharded = mesh.get_group("pp"), mesh["dp"]
+    stage = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.Linear(64, 64))
+    for module in (*stage, stage):
+        fully_shard(module, mesh=sharded, reshard_after_forward=reshard)
+    place = torch.distributed.get_rank(pipeline)
+    piped = PipelineStage(stage, place, 2, torch.device("cpu"), group=pipeline)
+    schedule = Schedule1F1B(piped, n_microbatches=8, loss_fn=torch.nn.functional.mse_loss)
+    x = torch.ones(16, 64)
+    for step in ("first", "second"):  # in the first, ranks tell each other shapes
+        with dtlearn.phase(step):
+            schedule.step(x) if place == 0 else schedule.step(target=x)
+
+
+for reshard in (True, False):
+    record = dtlearn.run_ranks(
+        sharded_pipeline, 4, reshard, device="cpu", record=True
+    ).record
+    ops = [event.op for event in part(record, "second") if event.rank == 0]
+    gathers, reductions = (
+        sum(op.startswith(name) for op in ops)
+        for name in ("all_gather", "reduce_scatter")
+    )
+    print(
+        f"reshard_after_forward={reshard}: {gathers} all-gathers, {reductions} reduce-scatters"
+    )
+
+# %% [markdown]
+# With `reshard_after_forward=True` each forward pass gathers a layer, 8 times, and all backward passes together once more;
+# with `False` each layer is gathered once in a step. Gradients are reduced once in both. So the traffic is not multiplied.
+# The price is memory: during the step a stage's weights are whole (with `False`), and so are its accumulated gradients, as
+# with ZeRO's stage 1. Llama 3 was trained so, with gradients and state sharded and weights not resharded after forward
+# (2407.21783, section 3.3.2), and it is torchtitan's default with a pipeline. PyTorch's schedules with several stages on a
+# rank have actions of their own for it: UNSHARD, RESHARD and REDUCE_GRAD stand in a rank's list beside F and B.
 #
-# ### A schedule that forgets an action
+# ## What else breaks?
 #
-# Schedules are data, so they can be checked before anything runs. Here is 1F1B for two ranks and two micro-batches,
-# typed by hand. Rank 1 forgets its last backward pass:
+# *Needs: section 8.* **A schedule that forgets an action.** Schedules are data, so they can be checked before anything runs.
+# Here is 1F1B for two ranks and two micro-batches, typed by hand. Rank 1 forgets its last backward pass:
 
 # %%
 forgets = pp.parse_schedule("""
@@ -1243,27 +1239,17 @@ for finding in pp.validate(forgets):
     print(finding)
 
 # %% [markdown]
-# And one in which every action is there, but the order is wrong:
-
-# %%
-waits = pp.parse_schedule("""
-0F0 0B0 0F1 0B1
-1F0 1F1 1B0 1B1
-""")
-for finding in pp.validate(waits):
-    print(finding)
-
-# %% [markdown]
-# Read it as a circle. Rank 0 wants to do 0B0, which needs 1B0. But rank 1 does 1F1 first, which needs 0F1, and rank 0
-# does that after 0B0. No order of messages can repair this. The runner checks each schedule when it is built, and
-# refuses such a schedule on every rank.
+# The runner checks each schedule when it is built, and refuses such a one on every rank.
 #
-# ### A rank that dies in mid-schedule
-#
-# Rank 2 is killed in its forward pass of micro-batch 3, as the out-of-memory killer would do it:
+# **A rank that dies in mid-schedule.** Rank 2 is killed in its forward pass of micro-batch 3, as the out-of-memory killer
+# would do it:
 
 
-# %%
+# %% jupyter={"source_hidden": true}
+import os
+import signal
+
+
 class Killed(torch.nn.Linear):
     """A stage whose fourth forward pass ends its process."""
 
@@ -1296,10 +1282,8 @@ except Exception as error:
 # to know is which rank was the first; all other messages are consequences. Where was it? The runner notes what each
 # rank was doing: rank 3 waits for what 3F3 needs. That is the output of 2F3, which never came.
 #
-# ### A stage whose output changes its shape
-#
-# Receivers have to know the shape of what comes. The ranks tell each other in the first step only, to save messages.
-# What if it changes later, as with a last batch that is shorter?
+# **A stage whose output changes its shape.** Receivers have to know the shape of what comes. The ranks tell each other in
+# the first step only, to save messages. What if it changes later, as with a last batch that is shorter?
 
 # %% tags=["nbval-ignore-output"]
 # %%ranks --expect error
@@ -1309,45 +1293,9 @@ runner.step(*the_batch(16))
 runner.step(*the_batch(8))
 
 # %% [markdown]
-# ## 14. Pipelines that you do not have
+# ## How many micro-batches are best?
 #
-# **Bytes.** A boundary sends $b \cdot s \cdot h$ numbers forward for each micro-batch, and as many back. For Llama 3
-# 405B ($h$ = 16,384, sequences of 8,192 tokens, bf16, one sequence per micro-batch):
-
-# %%
-llama = published.MODELS["Llama 3 405B"]
-boundary_bytes = 2 * 1 * 8192 * 16384
-gathered = 2 * llama.num_parameters
-print(
-    f"a boundary, forward:  {boundary_bytes / 1e6:,.0f} MB per micro-batch of one sequence"
-)
-print(f"all weights, gathered once as in ZeRO 3: {gathered / 1e9:,.0f} GB")
-
-# %% [markdown]
-# That is why pipelines are put across nodes, where links are slow, and why tensor parallelism (chapter 12), which sends
-# much more, stays inside a node. A rank in the middle of the pipeline handles four such tensors for each micro-batch:
-# it receives two and sends two. (With tensor parallelism over 8 ranks, each of them can send an eighth: 2104.04473,
-# section 4.1.) ZeRO 3 gathers those 812 GB twice in each step, and with accumulation twice for each micro-batch.
-#
-# **Bubble.** Both conventions, for GPipe and 1F1B:
-
-# %% jupyter={"source_hidden": true}
-rank_table(
-    [
-        {
-            "p": p,
-            **{
-                f"m = {m}": f"{100 * (p - 1) / m:.1f} % or {100 * (p - 1) / (m + p - 1):.1f} %"
-                for m in (8, 32, 128, 512)
-            },
-        }
-        for p in (2, 4, 8, 16, 64)
-    ],
-    caption="idle / useful, or idle / total",
-)
-
-# %% [markdown]
-# **The number of micro-batches.** With a fixed batch more micro-batches are smaller ones. Each pass has a part that
+# *Needs: section 4.* With a fixed batch more micro-batches are smaller ones. Each pass has a part that
 # does not become shorter: kernels are launched, messages have a latency, and small matrices do not fill a GPU. Call
 # it $o$, and let $t$ be the time of the whole batch in a stage, forward and backward. A step takes
 #
@@ -1374,19 +1322,6 @@ shortest = min(range(1, 1001), key=step_seconds)
 # %% jupyter={"source_hidden": true}
 best.reveal(shortest, bubble=100 * 7 / shortest)
 
-# %% jupyter={"source_hidden": true}
-rank_table(
-    [
-        {
-            "m": m,
-            "step, ms": f"{1e3 * step_seconds(m):.0f}",
-            "bubble, idle / useful": f"{100 * 7 / m:.1f} %",
-        }
-        for m in (8, 16, 32, 70, 128, 256, 512)
-    ],
-    caption="T(m) for 8 stages, t = 700 ms, o = 1 ms",
-)
-
 # %% [markdown]
 # In general the shortest step is at $m = \sqrt{(p-1)\,t/o}$. Now measured: the stages take 192 ms for the whole batch,
 # however it is cut, and $o$ is what a real pass costs this machine in Python and in messages:
@@ -1394,11 +1329,12 @@ rank_table(
 # %%
 by_m = {}
 for m in (2, 4, 8, 16, 32, 64):
-    times = StageTimes(0.064 / m, 0.064 / m, 0.064 / m)
-    record = run_emulated(make_schedule("1f1b", 4, m), times)
-    by_m[m] = idle(recorded_bars(record)).makespan
+    by_m[m] = run_emulated(make_schedule("1f1b", 4, m), stage_seconds(0.064 / m))
 
 # %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
+from dtlearn.viz.pipeline.bars import idle, recorded_bars
+
+by_m = {m: idle(recorded_bars(record)).makespan for m, record in by_m.items()}
 best_m = min(by_m, key=by_m.get)
 costs = {m: (ms - (m + 3) * 192 / m) / (m + 3) for m, ms in by_m.items()}
 by_formula = (3 * 192 / costs[best_m]) ** 0.5
@@ -1423,120 +1359,17 @@ rank_table(
 # outweigh that. The table tries powers of two, so its shortest step need only be near the formula's best $m$. Nor is
 # $o$ quite the same in all rows: where ranks share cores, short passes get in each other's way.
 #
-# **A formula is not the run.** (p-1)/m assumes stages of the same size, messages that take no time, and an update
-# that is free. It also assumes that the batch may be as large as one likes, and the batch has a limit of its own
-# (chapter 3).
+# Long sequences leave few of them in a batch. Then the *tokens* of a sequence are cut into pieces that follow each other
+# through the pipeline: TeraPipe (2102.07988), Seq1F1B (2406.03488).
 #
-# **When to take a pipeline.** If the whole state fits on one device, data parallelism is simpler and has no bubble. If
-# it does not, count the micro-batches that each pipeline gets. GPipe's authors found the bubble negligible from
-# $m = 4p$ on (1811.06965, section 2.3). By the formula it is then still 15 to 20 % of the whole time for 4 ranks or more;
-# they recomputed, which can begin before a gradient arrives. With fewer micro-batches, ZeRO 3 (chapter 9) or tensor
-# parallelism may be faster, if the links are. With many micro-batches and slow links between nodes, a pipeline across
-# the nodes sends the least. A layer that is too large for a device by itself needs tensor parallelism (chapter 12).
+# ## What if the pipeline never runs empty?
 #
-# ## 15. Where the libraries do it
-#
-# One of the texts behind this course shows `torch.distributed.pipeline.sync.Pipe`, and another one says that PyTorch
-# has no pipeline at all. Both are out of date: `Pipe` came with torch 1.8 and is gone since torch 2.4; its successor is
-# `torch.distributed.pipelining`.
-
-# %%
-for name in ("torch.distributed.pipeline.sync", "torch.distributed.pipelining"):
-    try:
-        importlib.import_module(name)
-        print(f"{name}: there")
-    except ModuleNotFoundError as error:
-        print(f"{name}: {error}")
-
-# %% [markdown]
-# Here are both, with the same stages, the same schedules and the same batch:
-
-
-# %%
-# %%ranks -o beside
-from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
-
-theirs = {"gpipe": ScheduleGPipe, "1f1b": Schedule1F1B}
-x, y = the_batch(8)
-beside = {}
-for name, schedule_class in theirs.items():
-    stage = my_stage()
-    piped = PipelineStage(stage, rank, world_size, device)
-    losses = []
-    schedule = schedule_class(piped, n_microbatches=8, loss_fn=next_token_loss)
-    if rank == 0:
-        schedule.step(x)
-    elif rank == world_size - 1:
-        schedule.step(target=y, losses=losses)
-    else:
-        schedule.step()
-    other = my_stage()
-    ours = pp.PipelineRunner(make_schedule(name, 4, 8), {rank: other}, next_token_loss)
-    result = ours.step(x, y)
-    gradients = {n: p.grad for n, p in stage.named_parameters()}
-    beside[name] = largest_difference(other, gradients)
-    if rank == world_size - 1:
-        beside[name, "loss"] = sum(losses).item() / 8, result.loss.item()
-beside
-
-# %% jupyter={"source_hidden": true}
-rank_table(
-    [
-        {
-            "schedule": title,
-            "loss, PyTorch": f"{beside[3][name, 'loss'][0]:.4f}",
-            "loss, ours": f"{beside[3][name, 'loss'][1]:.4f}",
-            "largest difference of a gradient on any rank": rounded(
-                max(of_rank[name] for of_rank in beside)
-            ),
-        }
-        for name, title in (("gpipe", "ScheduleGPipe"), ("1f1b", "Schedule1F1B"))
-    ],
-    caption="torch.distributed.pipelining and dtlearn.pipeline_parallel: one step, 4 ranks, 8 micro-batches",
-)
-
-# %% [markdown]
-# And the orders themselves? PyTorch's schedule classes make them without a process group. (`Schedule1F1B` refuses fewer
-# micro-batches than stages, so $m$ begins at $p$.)
-
-# %%
-for ours, theirs in (("gpipe", "GPipe"), ("1f1b", "1F1B")):
-    same_orders = all(
-        make_schedule(ours, p, m).orders == torch_schedule(theirs, p, m).orders
-        for p in range(2, 9)
-        for m in range(p, 17)
-    )
-    print(f"{theirs}: the same actions in the same order on every rank: {same_orders}")
-
-# %% [markdown]
-# | here | PyTorch | Megatron-LM | DeepSpeed |
-# |---|---|---|---|
-# | `split_gpt(model, boundaries)` | your own modules, or `pipeline(model, mb_args, split_spec=...)`, which traces the model | `--pipeline-model-parallel-size`, `--pipeline-model-parallel-layout` | `PipelineModule(layers, num_stages)` |
-# | `by_cost`, `greedy` | | the layout, by hand | `partition_method`: `"parameters"`, `"uniform"`, `"type:regex"` |
-# | `PipelineRunner(schedule, stages, loss_fn)` | `PipelineStage` and a schedule class | `get_forward_backward_func()` | `engine.train_batch()` |
-# | `make_schedule("gpipe", ...)` | `ScheduleGPipe` | | |
-# | `make_schedule("1f1b", ...)` | `Schedule1F1B` | `forward_backward_pipelining_without_interleaving` | `TrainSchedule` |
-# | m | `n_microbatches` | global batch / (data-parallel size x `--micro-batch-size`) | `gradient_accumulation_steps` |
-# | `runner.evaluate(x, y)`, `runner.predict(x)`: forward passes only | `schedule.eval(...)` | `forward_only=True` | `engine.eval_batch()` |
-# | division of the loss by m | `scale_grads=True`, the default | in the schedule | in the engine |
-# | `tied=` | yours to do | an all-reduce over the embedding group | `TiedLayerSpec` |
-# | `recompute=True` | `torch.utils.checkpoint` in the stage | `--recompute-granularity` | `activation_checkpoint_interval` |
-# | `data_parallel_group=` | DDP or `fully_shard` around each stage | yes | yes, with ZeRO's stage 1 |
-#
-# ([PyTorch](https://docs.pytorch.org/docs/stable/distributed.pipelining.html), [Megatron
-# Core](https://docs.nvidia.com/megatron-core/developer-guide/latest/user-guide/features/pipeline_parallel_layout.html),
-# [DeepSpeed](https://www.deepspeed.ai/tutorials/pipeline/))
-#
-# ## 16. Myths
-#
-# **"1F1B has a smaller bubble than GPipe."** The same bubble, fewer live activations (section 7). What shrinks the
-# bubble is more micro-batches, and those become affordable. Chapter 11 has schedules whose bubble is smaller.
-#
-# **"While device 2 works on one batch, device 1 begins the next batch."** The next *micro-batch*, of the same batch. If
-# it were the next batch, device 1 would compute it with weights that the present batch has not updated yet. There is a
-# scheme that does just that, PipeDream (Harlap et al. 2018, arXiv 1806.03377): the pipeline never runs empty, each
-# stage updates its weights after every backward pass, and each forward pass uses weights that lack up to $p - 1$
-# updates. The same model, samples and optimizer (SGD with momentum), four stages, once with a flush and once without:
+# *Needs: section 7.* "While device 2 works on one batch, device 1 begins the next batch", says one of the texts behind this
+# course. In GPipe and 1F1B it is the next *micro-batch*, of the same batch. If it were the next batch, device 1 would compute
+# it with weights that the present batch has not updated yet. There is a scheme that does just that, PipeDream (Harlap et al.
+# 2018, arXiv 1806.03377): the pipeline never runs empty, each stage updates its weights after every backward pass, and each
+# forward pass uses weights that lack up to $p - 1$ updates. The same model, samples and optimizer (SGD with momentum), four
+# stages, once with a flush and once without:
 
 # %%
 # %%ranks -o asynchronous
@@ -1581,42 +1414,21 @@ for batch in batches:
 asynchronous = (max(stale.missing), stale.num_versions, stale.losses, flushed)
 asynchronous
 
-# %% jupyter={"source_hidden": true}
-rank_table(
-    [
-        {
-            "rank": rank,
-            "updates that a forward pass lacks": missing,
-            "versions of the weights that are kept": versions,
-        }
-        for rank, (missing, versions, *_) in enumerate(asynchronous)
-    ],
-    caption="PipeDream on 4 ranks",
-)
-
 # %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
-*_, stale_losses, flushed_losses = asynchronous[3]
-
-
-def mean(numbers):
-    return sum(numbers) / len(numbers)
-
-
-rank_table(
-    [
-        {
-            "": name,
-            "batches 1 to 20": f"{mean(losses[:20]):.2f}",
-            "41 to 60": f"{mean(losses[40:60]):.2f}",
-            "81 to 100": f"{mean(losses[80:]):.2f}",
-        }
-        for name, losses in (
-            ("1F1B, with a flush", flushed_losses),
-            ("PipeDream, without", stale_losses),
-        )
-    ],
-    caption="Mean loss on the training batches: digits, 100 batches of 32, SGD with lr 0.1 and momentum 0.9",
+print(
+    "updates that a forward pass lacks, ranks 0 to 3:", [run[0] for run in asynchronous]
 )
+print(
+    "versions of the weights that a rank keeps:      ", [run[1] for run in asynchronous]
+)
+for name, losses in zip(
+    ("PipeDream", "1F1B with a flush"), asynchronous[3][2:], strict=True
+):
+    means = [sum(losses[at : at + 20]) / 20 for at in (0, 40, 80)]
+    print(
+        f"{name:>17}: mean loss of batches 1 to 20, 41 to 60, 81 to 100:",
+        *(f"{n:.2f}" for n in means),
+    )
 
 # %% [markdown]
 # Rank 0's weights lack three updates, and it keeps four versions of them, since the backward pass needs the weights
@@ -1624,8 +1436,13 @@ rank_table(
 # (PipeDream's authors trained their models to the usual accuracy, so that is no law.) Without momentum it trains, but
 # more slowly. The same recurrence in one process, which needs no ranks:
 
-
 # %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
+import itertools
+
+from dtlearn.models import load_digits
+from dtlearn.pipeline_parallel.asynchronous.delayed import pipedream_delays, train_delayed
+
+
 def digit_layers():
     """The four stages, the same every time."""
     torch.manual_seed(0)
@@ -1652,7 +1469,7 @@ rank_table(
         {
             "weights": name,
             "updates behind, stages 0 to 3": str(tuple(behind)),
-            "batches 131 to 150": f"{mean(losses[130:]):.2f}",
+            "batches 131 to 150": f"{sum(losses[130:]) / 20:.2f}",
         }
         for name, behind in delays.items()
         for losses in [
@@ -1671,9 +1488,102 @@ rank_table(
 # %% [markdown]
 # With stale weights it is another algorithm, whose results are not those of one process.
 #
-# **"PyTorch has no pipeline."** Section 15.
+# ## Where do the libraries do it?
 #
-# **"More micro-batches are always better."** Section 14: the bubble falls, the cost of each pass does not.
+# *Needs: section 8.* One of the texts behind this course shows `torch.distributed.pipeline.sync.Pipe`, and another one says
+# that PyTorch has no pipeline at all. Both are out of date: `Pipe` came with torch 1.8 and is gone since torch 2.4; its
+# successor is `torch.distributed.pipelining`.
+
+# %%
+import importlib
+
+for name in ("torch.distributed.pipeline.sync", "torch.distributed.pipelining"):
+    try:
+        importlib.import_module(name)
+        print(f"{name}: there")
+    except ModuleNotFoundError as error:
+        print(f"{name}: {error}")
+
+# %% [markdown]
+# Its orders are ours (`Schedule1F1B` refuses fewer micro-batches than stages, so $m$ begins at $p$), and so are its gradients
+# of the same stages on the same batch:
+
+# %%
+for ours, theirs in (("gpipe", "GPipe"), ("1f1b", "1F1B")):
+    same_orders = all(
+        make_schedule(ours, p, m).orders == pp.torch_schedule(theirs, p, m).orders
+        for p in range(2, 9)
+        for m in range(p, 17)
+    )
+    print(f"{theirs}: the same actions in the same order on every rank: {same_orders}")
+
+
+# %%
+# %%ranks -o beside
+from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
+
+theirs = {"gpipe": ScheduleGPipe, "1f1b": Schedule1F1B}
+x, y = the_batch(8)
+beside = {}
+for name, schedule_class in theirs.items():
+    stage = my_stage()
+    piped = PipelineStage(stage, rank, world_size, device)
+    losses = []
+    schedule = schedule_class(piped, n_microbatches=8, loss_fn=next_token_loss)
+    if rank == 0:
+        schedule.step(x)
+    elif rank == world_size - 1:
+        schedule.step(target=y, losses=losses)
+    else:
+        schedule.step()
+    other = my_stage()
+    ours = pp.PipelineRunner(make_schedule(name, 4, 8), {rank: other}, next_token_loss)
+    result = ours.step(x, y)
+    gradients = {n: p.grad for n, p in stage.named_parameters()}
+    beside[name] = largest_difference(other, gradients)
+    if rank == world_size - 1:
+        beside[name, "loss"] = sum(losses).item() / 8, result.loss.item()
+beside
+
+# %% jupyter={"source_hidden": true}
+for name in ("gpipe", "1f1b"):
+    theirs, ours = beside[3][name, "loss"]
+    apart = max(of_rank[name] for of_rank in beside)
+    print(
+        f"{name}: loss {theirs:.4f} and {ours:.4f}; all gradients within 1e-6: {apart < 1e-6}"
+    )
+
+# %% [markdown]
+# | here | PyTorch | Megatron-LM | DeepSpeed |
+# |---|---|---|---|
+# | `split_gpt(model, boundaries)` | your own modules, or `pipeline(model, mb_args, split_spec=...)`, which traces the model | `--pipeline-model-parallel-size`, `--pipeline-model-parallel-layout` | `PipelineModule(layers, num_stages)` |
+# | `by_cost`, `greedy` | | the layout, by hand | `partition_method`: `"parameters"`, `"uniform"`, `"type:regex"` |
+# | `PipelineRunner(schedule, stages, loss_fn)` | `PipelineStage` and a schedule class | `get_forward_backward_func()` | `engine.train_batch()` |
+# | `make_schedule("gpipe", ...)` | `ScheduleGPipe` | | |
+# | `make_schedule("1f1b", ...)` | `Schedule1F1B` | `forward_backward_pipelining_without_interleaving` | `TrainSchedule` |
+# | m | `n_microbatches` | global batch / (data-parallel size x `--micro-batch-size`) | `gradient_accumulation_steps` |
+# | `runner.evaluate(x, y)`, `runner.predict(x)`: forward passes only | `schedule.eval(...)` | `forward_only=True` | `engine.eval_batch()` |
+# | division of the loss by m | `scale_grads=True`, the default | in the schedule | in the engine |
+# | `tied=` | yours to do | an all-reduce over the embedding group | `TiedLayerSpec` |
+# | `recompute=True` | `torch.utils.checkpoint` in the stage | `--recompute-granularity` | `activation_checkpoint_interval` |
+# | `data_parallel_group=` | DDP or `fully_shard` around each stage | yes | yes, with ZeRO's stage 1 |
+#
+# ([PyTorch](https://docs.pytorch.org/docs/stable/distributed.pipelining.html), [Megatron
+# Core](https://docs.nvidia.com/megatron-core/developer-guide/latest/user-guide/features/pipeline_parallel_layout.html),
+# [DeepSpeed](https://www.deepspeed.ai/tutorials/pipeline/))
+
+# %% [markdown]
+# ## What is different on GPUs?
+#
+# The cells of this chapter's world run on NCCL when there is a GPU for each rank. Kernels are queued, and messages travel on
+# a stream of their own while the rank computes; so F and B of a chart need CUDA events to be measured. Section 6's bytes come
+# from the ledger, which counts tensors; the allocator rounds up. Measure first: the time of a step with $m$ and with $2m$
+# micro-batches of the same size. By the formula they differ by $m$ units, and what is left is bubble and $o$.
+#
+# ### Myths
+#
+# **"1F1B has a smaller bubble than GPipe."** The same bubble, fewer live activations. What shrinks the bubble is more
+# micro-batches, and those become affordable. Chapter 11 has schedules whose bubble is smaller.
 #
 # **"A pipeline is a kind of ZeRO."** Both store each layer once. With ZeRO 3 every rank computes every layer on its own
 # samples, and weights travel. In a pipeline a rank computes its own layers for all samples, and activations travel.
@@ -1681,18 +1591,22 @@ rank_table(
 # **"Passing activations makes model parallelism expensive."** One tensor for each boundary, of $b \cdot s \cdot h$
 # numbers (section 2). What is expensive in a pipeline is waiting.
 #
+# **"Load balance needs dynamic scheduling."** Each step of training is the same work, so the cut and the order are fixed
+# before it ("Which cut is the fastest?").
+#
 # ### Check yourself
 #
-# <details><summary>8 stages, 56 micro-batches, 1F1B. How large is the bubble, in both conventions?</summary>
+# <details><summary>A pipeline works with small test tensors on NCCL and hangs with the real model. What do you look for?</summary>
 #
-# idle / useful = 7/56 = 12.5 %. idle / total = 7/63 = 11.1 %.
+# Two neighbours that both send first. Small messages fit into a buffer, large ones wait for the receiver. Post the
+# sends and receives of an exchange together with <code>batch_isend_irecv</code>.
 # </details>
 #
-# <details><summary>A colleague replaces GPipe by 1F1B and leaves everything else as it was. The step is as long as before.
-# Is something wrong?</summary>
+# <details><summary>16 GPUs on two nodes, a model whose state fits on 4 GPUs. One pipeline of 16 stages, or four of 4?</summary>
 #
-# No. The bubble is the same. The peak of memory should be lower, most of all on the last rank. With the memory that is
-# free now more micro-batches fit, and then the step's share of idle time falls.
+# Both work. With m micro-batches in all, one pipeline has a bubble of 15/m. Four pipelines have m/4 each, so 3/(m/4),
+# which is 12/m, and they send activations over 3 boundaries in place of 15. They pay with four copies of the state,
+# and with an all-reduce of the gradients once in each step.
 # </details>
 #
 # <details><summary>Rank 0 runs out of memory under 1F1B, all other ranks have room. Why rank 0, and what would you
@@ -1702,24 +1616,11 @@ rank_table(
 # take smaller micro-batches.
 # </details>
 #
-# <details><summary>A pipeline works with small test tensors on NCCL and hangs with the real model. What do you look for?</summary>
-#
-# Two neighbours that both send first. Small messages fit into a buffer, large ones wait for the receiver. Post the
-# sends and receives of an exchange together with <code>batch_isend_irecv</code>.
-# </details>
-#
 # <details><summary>Loss curves of a pipeline and of one process look alike, but the gradient norm in the log is 16 times as
 # large. What happened?</summary>
 #
 # The losses of 16 micro-batches were not divided by 16, and the optimizer is Adam, which hides a constant factor.
 # Clipping by the norm is wrong, too.
-# </details>
-#
-# <details><summary>16 GPUs on two nodes, a model whose state fits on 4 GPUs. One pipeline of 16 stages, or four of 4?</summary>
-#
-# Both work. With m micro-batches in all, one pipeline has a bubble of 15/m. Four pipelines have m/4 each, so 3/(m/4),
-# which is 12/m, and they send activations over 3 boundaries in place of 15. They pay with four copies of the state,
-# and with an all-reduce of the gradients once in each step.
 # </details>
 #
 # ## Glossary

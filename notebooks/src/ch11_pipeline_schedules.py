@@ -3,64 +3,46 @@
 #
 # **The question.** Can the bubble vanish?
 #
-# Builds on: chapter 10. Ranks: 4, and 8 in one section. Time: two sittings.
+# Builds on: the core path of chapter 10. Ranks: 4. Time: 75 minutes for the core path; the sections of "Further" in any
+# order, when you need them.
 #
-# | | what | read and run | exercises |
-# |---|---|---|---|
-# | **A. Orders**, sections 1 to 4 | a schedule as data, what can be wrong with it, what it costs, interleaving | 40 minutes | 3, 60 minutes |
-# | **B. Two halves of a backward pass**, sections 5 to 15 | splitting backward, zero bubble, V-shaped placement, an editor, a puzzle, the libraries | 60 minutes | 3, 60 minutes |
+# | core path | what | minutes |
+# |---|---|---|
+# | 1. What is left of the bubble? | two conventions | 2 |
+# | 2. What does a schedule cost? | a timetable by hand | 4 |
+# | 3. What if stages are smaller? | interleaving | 6, and exercise 1: 20 |
+# | 4. What does a backward pass compute? | two products | 4 |
+# | 5. Where to put W? | ZB-H1 | 4, and exercise 2: 20 |
+# | 6. Can it vanish? | ZB-H2, and what exactly is zero | 4 |
+# | 7. What does each cost on real ranks? | bubble and memory, measured | 3 |
+# | 8. How does it break? | a circular wait | 4 |
+# | 9. Which one to take? | messages, unequal times, 16 ranks | 4 |
 #
-# After sitting A you can read a schedule, draw it, say why it is wrong, compute its bubble and its memory, and write the
-# interleaved schedule of Megatron-LM. After sitting B you have split a backward pass and written a zero-bubble
-# schedule, and you can say which schedule fits a model and a cluster, and what exactly is zero in "zero bubble".
+# After it you can read a schedule, say what it costs in time and memory, and say what exactly is zero in "zero bubble".
 #
 # No GPU is needed. Where a run is measured, **stage times are emulated**: a stage sleeps for as long as it would
-# compute, because two cores cannot compute eight stages at once. Ranks, messages and autograd are real. Each figure of
-# such a run says that its stage times are emulated.
+# compute, because two cores cannot compute four stages at once. Ranks, messages and autograd are real.
 
 # %% jupyter={"source_hidden": true}
 # %load_ext dtlearn
 import torch
 
 import dtlearn
-from dtlearn.notebook.frontend import is_live
-from dtlearn.pipeline_parallel import (
-    FORMULAS,
-    SCHEDULES,
-    TORCH_SCHEDULES,
-    SplitLinear,
-    StageTimes,
-    bubble,
-    format_timeline,
-    interleaved,
-    make_schedule,
-    parse_schedule,
-    run_emulated,
-    simulate,
-    torch_schedule,
-    validate,
-    weight_work,
-)
-from dtlearn.pipeline_parallel.checking.needs import follow_orders, needs
-from dtlearn.pipeline_parallel.schedules.zero_bubble import late_weights
-from dtlearn.runtime.link.link import Link
-from dtlearn.viz import bubble_memory, draw_gantt, draw_schedule, rank_table, show
-from dtlearn.viz.pipeline.bars import idle, recorded_bars
-from dtlearn.viz.pipeline.editor import edit_schedule
-from dtlearn.viz.pipeline.editor.draft import Recipe
+from dtlearn import pipeline_parallel as pp
+from dtlearn.pipeline_parallel import StageTimes, make_schedule, parse_schedule, simulate
+from dtlearn.viz import draw_schedule, rank_table, show
 
 torch.set_num_threads(1)  # small tensors: more threads would only wait for each other
 world = dtlearn.world(4)
 world
 
 # %% [markdown]
-# # A. Orders
+# # The core path
 #
-# ## 1. What is left of the bubble
+# ## 1. What is left of the bubble?
 #
 # Chapter 10 cut a model into p stages, one on each rank, and a batch into m micro-batches. GPipe and 1F1B keep different
-# numbers of activations, but have the same **bubble**, the time in which ranks are idle. There are two conventions; this
-# chapter always says which one is meant:
+# numbers of activations, but have the same **bubble**, the time in which ranks are idle:
 #
 # | convention | GPipe and 1F1B, equal stages | p = 4, m = 8 | p = 16, m = 32 |
 # |---|---|---|---|
@@ -86,128 +68,24 @@ order = dtlearn.predict.choice(
 )
 
 # %% [markdown]
-# ## 2. A schedule as text
+# ## 2. What does a schedule cost?
 #
 # A schedule lists, for each rank, what it does and in which order. It says nothing about times. Written down, it has a
 # line for each rank and a word for each **action**: `1F0` is stage 1, forward pass, micro-batch 0. The letters are those
 # of `torch.distributed.pipelining`:
 #
-# | letter | action |
-# |---|---|
-# | F | forward pass of a stage |
-# | B | its whole backward pass |
-# | I | the first part of a backward pass: the gradient of the stage's **i**nputs |
-# | W | the second part: the gradients of its **w**eights |
-#
-# (The zero bubble paper, 2401.10241, writes B for what is I here. I and W are needed from section 5 on; until then there
-# are only F and B.) This is 1F1B with two ranks and three micro-batches:
-
-# %%
-one_f_one_b = parse_schedule(
-    """
-    0F0 0F1 0B0 0F2 0B1 0B2
-    1F0 1B0 1F1 1B1 1F2 1B2
-    """,
-    name="1F1B",
-)
-print(f"{one_f_one_b.num_ranks} ranks, {one_f_one_b.num_microbatches} micro-batches")
-print(f"rank of each stage: {one_f_one_b.placement}")
-
-# %% jupyter={"source_hidden": true}
-show(
-    draw_schedule(
-        one_f_one_b, "The same order with times", "1F1B, p = 2, m = 3; F = 1, B = 2"
-    ),
-    alt="A row for each of two ranks, time to the right, 12 units. Rank 0: F0, F1, a gap of 2, B0, F2, a gap of 1, B1, "
-    "a gap of 1, B2. Rank 1 begins one unit later: F0, B0, F1, B1, F2, B2 without a gap, and ends 2 units before rank 0.",
-)
-
-# %% [markdown]
-# What an action **needs** is the same in every schedule:
-#
-# | action | needs, for the same micro-batch |
-# |---|---|
-# | F of stage s | F of stage s - 1; nothing, if s is the first stage |
-# | B or I of stage s | its own F, and B or I of stage s + 1, unless s is the last stage |
-# | W of stage s | I of stage s |
-#
-# Whether a text is a valid schedule can be checked before anything runs. Two invalid ones, with two micro-batches:
-#
-# | rank 0 | rank 1 | what is wrong |
+# | letter | action | needs, for the same micro-batch |
 # |---|---|---|
-# | 0F0 0F1 0B0 0B1 | 1F0 1B0 1F1 | 1B1 is missing, and rank 0 waits for it at 0B1 |
-# | 0F0 0F1 0B0 0B1 | 1B0 1F0 1F1 1B1 | 1B0 comes before 1F0, which it needs: rank 1 does nothing at all |
+# | F | forward pass of stage s | F of stage s - 1; nothing, if s is the first stage |
+# | B | its whole backward pass | its own F, and B or I of stage s + 1, unless s is the last stage |
+# | I | the first part of a backward pass: the gradient of the stage's **i**nputs | as B |
+# | W | the second part: the gradients of its **w**eights | I of stage s |
 #
-# Now consider this one:
+# (I and W come in section 4. W is an action in this chapter; a matrix of weights, which other chapters call W, is A here.
+# The zero bubble paper, 2401.10241, writes B for what is I here.)
 #
-# | rank 0 | rank 1 |
-# |---|---|
-# | 0F0 0B0 0F1 0B1 | 1F0 1F1 1B0 1B1 |
-#
-# All eight actions are there, each once, on the right rank, and every forward pass comes before its backward pass.
-
-# %%
-stuck = dtlearn.predict.choice(
-    "What happens when the two ranks follow these orders?",
-    {
-        "A": "both finish, later than with 1F1B",
-        "B": "rank 0 finishes, rank 1 waits for ever",
-        "C": "both wait for ever",
-    },
-    id="ch11.stuck",
-)
-
-# %% jupyter={"source_hidden": true}
-stuck.reveal()
-
-# %% [markdown]
-# By hand, with the next action of each rank:
-#
-# | done | next on rank 0 | needs | next on rank 1 | needs |
-# |---|---|---|---|---|
-# | nothing | 0F0 | | 1F0 | 0F0 |
-# | 0F0 | 0B0 | 1B0 | 1F0 | 0F0, done |
-# | 0F0 1F0 | 0B0 | 1B0, which rank 1 does after 1F1 | 1F1 | 0F1, which rank 0 does after 0B0 |
-#
-# This is a **circular wait**. Counting actions does not find it: one has to follow the orders, as a validator does.
-
-# %% [markdown]
-# **Exercise 1.** A validator.
-
-# %% exercise="ch11.validator"
-
-# %% [markdown]
-# The package's validator follows the orders too: `follow_orders` lets each rank go on until it needs a result that does
-# not exist yet, and resumes it when that result is there.
-
-# %%
-dtlearn.show_source(
-    needs, docstring=False, summary="dtlearn.pipeline_parallel.checking.needs.needs"
-)
-dtlearn.show_source(
-    follow_orders,
-    docstring=False,
-    summary="dtlearn.pipeline_parallel.checking.needs.follow_orders",
-)
-
-# %% [markdown]
-# What it reports for the three orders above:
-
-# %%
-wrong = {
-    "missing": "0F0 0F1 0B0 0B1 \n 1F0 1B0 1F1",
-    "too early": "0F0 0F1 0B0 0B1 \n 1B0 1F0 1F1 1B1",
-    "circular": "0F0 0B0 0F1 0B1 \n 1F0 1F1 1B0 1B1",
-}
-for text in wrong.values():
-    for finding in validate(parse_schedule(text)):
-        print(finding)
-
-# %% [markdown]
-# ## 3. What a schedule costs
-#
-# Given the time of each action, the orders determine everything else. An action starts as soon as its rank has done the
-# action before it and the results that it needs are there. By hand, for 1F1B with p = 2, m = 2, F = 1, B = 2:
+# Given the time of each action, the orders determine everything else. An action starts as soon as its rank has done
+# the action before it and the results that it needs are there. By hand, for 1F1B with p = 2, m = 2, F = 1, B = 2:
 #
 # | action | rank free at | needed results at | starts | ends |
 # |---|---|---|---|---|
@@ -223,22 +101,7 @@ for text in wrong.values():
 # The **makespan**, from the first start to the last end, is 9. Each rank works for 6 units and is idle for 3: idle /
 # useful time is 50 %, $(p-1)/m$. Memory can be read off the same table. A rank keeps the activations of a micro-batch from
 # the start of F to the end of B; they are **live** in between. Rank 0 keeps two at most, rank 1 one.
-
-# %% [markdown]
-# **Exercise 2.** A simulator.
-
-# %% exercise="ch11.simulator"
-
-# %% [markdown]
-# The package's simulator goes through the actions in the order in which `follow_orders` found them possible, so the end of
-# everything that an action needs is known by then:
-
-# %%
-dtlearn.show_source(
-    simulate, docstring=False, summary="dtlearn.pipeline_parallel.simulate"
-)
-
-# %% [markdown]
+#
 # 1F1B with p = 4 and m = 8, simulated:
 
 # %% jupyter={"source_hidden": true}
@@ -258,15 +121,15 @@ order.reveal()
 # %% [markdown]
 # Look at rank 3 in the figure. It cannot begin before time 3F, and after its last action a backward pass still has to go
 # up through three other ranks. In between it is never idle. So a shorter schedule needs other *actions*, or other places
-# for them, not another order of the same ones. There are three ways:
+# for them, not another order of the same ones:
 #
-# | | what changes | section |
+# | | what changes | where |
 # |---|---|---|
-# | interleaving | stages are smaller, so filling takes less time | 4 |
-# | zero bubble | a backward pass is two actions, and only one of them has to go up through the ranks | 5 to 7 |
-# | V-shaped placement | the last stage is on the rank of the first one | 8 |
+# | interleaving | stages are smaller, so filling takes less time | section 3 |
+# | zero bubble | a backward pass is two actions, and only one of them has to go up through the ranks | sections 4 to 6 |
+# | V-shaped placement | the last stage is on the rank of the first one | Further |
 #
-# ## 4. Smaller stages: interleaving
+# ## 3. What if stages are smaller?
 #
 # Filling the pipeline takes the time of $p-1$ forward passes through a stage, draining it that of $p-1$ backward passes.
 # Cut the model into $pv$ stages instead of p, and each takes 1/v of the time. A rank then has v stages, its **chunks**. It
@@ -307,40 +170,49 @@ kept = dtlearn.predict.choice(
     id="ch11.kept",
 )
 messages = dtlearn.predict(
-    "How many messages does a step of the interleaved schedule send, for each message of 1F1B?",
+    "How many messages does a step of the interleaved schedule send, as a ratio to those of 1F1B?",
     id="ch11.messages",
 )
 
 # %% [markdown]
-# Both answers can be counted in the figure. Below they are counted in a run: `run_emulated` starts a process for each
-# rank, executes the schedule there with the package's runner, and returns the record; of two steps the faster one counts.
-# F of a stage takes 10 ms in every run, so with v chunks a unit takes 10v ms. Only shares are compared.
+# Both answers can be counted in the figure. Below they are counted in a run: the folded `run(kind)` starts a process for
+# each rank, executes the schedule there with the package's runner, and returns what is computed for it beside the record. A
+# stage's F takes 10 ms in every run.
 
-# %%
+# %% jupyter={"source_hidden": true}
+from dtlearn.pipeline_parallel import run_emulated
+
 KINDS = {
-    "naive": ("naive", None),
     "GPipe": ("gpipe", None),
     "1F1B": ("1f1b", None),
     "interleaved, v = 2": ("interleaved", 2),
     "interleaved, v = 4": ("interleaved", 4),
     "ZB-H1": ("zb_h1", None),
     "ZB-H2": ("zb_h2", None),
-    "ZBV": ("zbv", None),
-    "V-Half": ("v_half", None),
-    "V-Min": ("v_min", None),
 }
+V_SHAPED = {"ZBV": ("zbv", None), "V-Half": ("v_half", None), "V-Min": ("v_min", None)}
 STEPS = 2
 
 
-def run(kind, p=4, m=8, seconds=0.010):
-    """What is computed for a schedule, and the record of a run with the same stage times."""
-    schedule = make_schedule(KINDS[kind][0], p, m, KINDS[kind][1])
+def computed(kind, p=4, m=8, forward=1.0, inputs=1.0, weights=1.0, transfer=0.0):
+    """Simulated, in units."""
+    name, chunks = (KINDS | V_SHAPED)[kind]
+    schedule = make_schedule(name, p, m, chunks)
+    times = StageTimes.equal_parts(
+        schedule.num_stages // p, forward=forward, inputs=inputs, weights=weights
+    )
+    return simulate(schedule, times, transfer=transfer)
+
+
+def run(kind, seconds=0.010):
+    """The record of a run."""
+    name, chunks = (KINDS | V_SHAPED)[kind]
     times = StageTimes(forward=seconds, inputs=seconds, weights=seconds)
-    return simulate(schedule, times), run_emulated(schedule, times, steps=STEPS)
+    return run_emulated(make_schedule(name, 4, 8, chunks), times, steps=STEPS)
 
 
 def peak(timeline):
-    """The most live activations of a rank; 1 is one micro-batch of 1/p of the model."""
+    """Peak of live activations on any rank; 1 is one micro-batch of 1/p of the model."""
     chunks = timeline.schedule.num_stages / timeline.num_ranks
     return max(timeline.peak_live) / chunks
 
@@ -350,20 +222,23 @@ def sent(record):
     return sum(event.op in ("send", "isend") for event in record) // STEPS
 
 
-runs = {kind: run(kind) for kind in ("1F1B", "interleaved, v = 2", "interleaved, v = 4")}
+# %%
+runs = {kind: run(kind) for kind in ("1F1B", "interleaved, v = 2")}
 
 # %% jupyter={"source_hidden": true}
 kept.reveal()
 messages.reveal(
-    sent(runs["interleaved, v = 2"][1]) / sent(runs["1F1B"][1]),
-    one=sent(runs["1F1B"][1]),
-    two=sent(runs["interleaved, v = 2"][1]),
+    sent(runs["interleaved, v = 2"]) / sent(runs["1F1B"]),
+    one=sent(runs["1F1B"]),
+    two=sent(runs["interleaved, v = 2"]),
 )
 
 # %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
+from dtlearn.viz import draw_gantt
+
 show(
     draw_gantt(
-        runs["interleaved, v = 2"][1],
+        runs["interleaved, v = 2"],
         "Two chunks on each rank, measured",
         "interleaved, v = 2, p = 4, m = 8; emulated stage times: F of a stage takes 10 ms",
     ),
@@ -371,48 +246,30 @@ show(
     "looks like the lower half of the figure before: boxes of about 10 ms forward and 20 ms backward, and small gaps.",
 )
 
-# %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
-
-
-def row(kind, timeline, record):
-    """The formula, what was computed, and what was measured."""
-    formula = bubble(KINDS[kind][0], 4, 8, KINDS[kind][1])
-    spare = idle(recorded_bars(record), 4)
-    return {
-        "schedule": kind,
-        "idle units, by formula": f"{FORMULAS[KINDS[kind][0]].idle}"
-        + (f" = {formula.idle:g}" if formula else ""),
-        "idle / useful, computed": f"{timeline.idle_to_useful:.1%}",
-        "measured": f"{spare.of_useful:.1%}",
-        "idle / total, computed": f"{timeline.idle_to_total:.1%}",
-        "measured ": f"{spare.of_total:.1%}",
-        "most live activations": f"{peak(timeline):g}",
-        "messages": sent(record),
-    }
-
-
-rank_table(
-    [row(kind, *both) for kind, both in runs.items()],
-    caption="p = 4, m = 8, F = I = W, emulated stage times. Activations: 1 is one micro-batch of 1/p of the model",
-)
+# %% [markdown]
+# Why that order? A rank has choices: which chunk next, and when to begin with backward passes. Follow the forward passes by
+# hand, for p = 2 and v = 2, one tick each, messages free, and of what a rank could do it takes the micro-batch that has come
+# farthest. At tick 3 micro-batch 0 is back at rank 0, so it goes on there, and micro-batch 2 has to wait:
+#
+# | tick | 1 | 2 | 3 | 4 | 5 | 6 |
+# |---|---|---|---|---|---|---|
+# | rank 0 | 0F0 | 0F1 | 2F0 | 2F1 | 0F2 | 0F3 |
+# | rank 1 | | 1F0 | 1F1 | 3F0 | 3F1 | 1F2 |
+#
+# Nobody waits, and rank 1 has the first micro-batch at the end of the model after tick 4.
 
 # %% [markdown]
-# (I and W are the two halves of B, section 5.) The measured bubbles are larger, because the runner and its messages take
-# about a millisecond for each action. Here every stage takes equally long, so this costs all schedules about the same share.
-# In a real model stages get smaller as v grows, and the fixed cost of each action and message costs a larger share.
-
-# %% [markdown]
-# **Exercise 3.** The interleaved schedule.
+# **Exercise 1.** The interleaved schedule.
 
 # %% exercise="ch11.interleaved"
 
 # %%
 dtlearn.show_source(
-    interleaved, docstring=False, summary="dtlearn.pipeline_parallel.interleaved"
+    pp.interleaved, docstring=False, summary="dtlearn.pipeline_parallel.interleaved"
 )
 
 # %% [markdown]
-# In formulas, for equal stages:
+# So before its first backward pass rank r makes $2(p-r-1) + (v-1)p + 1$ forward passes. In formulas, for equal stages:
 #
 # | | 1F1B | interleaved, v of 2 or more |
 # |---|---|---|
@@ -420,52 +277,7 @@ dtlearn.show_source(
 # | activations of rank 0, in micro-batches of 1/p of the model | $p$ | $p\,(1 + (p-1)/(pv))$ |
 # | boundaries between ranks, each with 2m messages | $p-1$ | $pv-1$ |
 #
-# And m has to be a multiple of p, because micro-batches go round in groups of p. (PyTorch's schedule takes larger groups
-# where p does not divide m: 10 micro-batches on 4 ranks make two groups of 5.)
-#
-# Where does the extra memory come from? From the factor 2 in the warm-up, $2(p-r-1) + (v-1)p$ forward passes. Here is the
-# same schedule with the factor 1, beside Megatron-LM's, for messages that take some time:
-
-# %% jupyter={"source_hidden": true}
-
-
-def with_warmup(factor):
-    """The interleaved schedule, p = 4, m = 8, v = 2, with warm-ups of factor * (p - r - 1) + (v - 1) p."""
-    lines = []
-    for rank, order in enumerate(make_schedule("interleaved", 4, 8, 2).orders):
-        forward = [str(action) for action in order if action.op == "F"]
-        backward = [str(action) for action in order if action.op == "B"]
-        warmup = factor * (3 - rank) + 4
-        words = forward[:warmup]
-        for i, action in enumerate(backward, start=warmup):
-            words += [*forward[i : i + 1], action]
-        lines.append(" ".join(words))
-    return parse_schedule("\n".join(lines), placement=[0, 1, 2, 3, 0, 1, 2, 3])
-
-
-rank_table(
-    [
-        {
-            "warm-up": "2(p - r - 1) + (v - 1)p"[factor % 2 :],
-            "most live activations": f"{peak(simulate(with_warmup(factor))):g}",
-            **{
-                f"transfer {t:g}": f"{simulate(with_warmup(factor), StageTimes.equal_parts(2), transfer=t).idle_to_useful:.1%}"
-                for t in (0, 0.05, 0.1, 0.25)
-            },
-        }
-        for factor in (2, 1)
-    ],
-    caption="Interleaved, p = 4, m = 8, v = 2: idle / useful time, if a message takes so many units",
-)
-
-# %% [markdown]
-# If messages took no time, the shorter warm-up would have the same bubble in the memory of 1F1B. The longer one computes
-# further micro-batches while messages are on their way, and pays with memory (Megatron-LM's issues 169 and 675 ask this
-# very question). Many schedules trade memory for time in this way.
-#
-# # B. Two halves of a backward pass
-#
-# ## 5. What a backward pass computes
+# ## 4. What does a backward pass compute?
 #
 # A linear layer computes $y = xA^T$. Its backward pass gets $dy$, the gradient of its outputs, and computes two products
 # that do not depend on each other:
@@ -478,17 +290,7 @@ rank_table(
 # Each has as many multiplications as the forward pass, so here F = I = W, and B = I + W = 2F. In a whole model this holds
 # only roughly: the products of attention, of queries with keys and of scores with values, have no weights, so they add to
 # I and not to W.
-
-# %%
-torch.manual_seed(0)
-layer = torch.nn.Linear(6, 4, bias=False)
-x = torch.randn(3, 6, requires_grad=True)
-dy = torch.randn(3, 4)
-layer(x).backward(dy)
-print("I is dy A:", torch.allclose(x.grad, dy @ layer.weight))
-print("W is dy^T x:", torch.allclose(layer.weight.grad, dy.T @ x))
-
-# %% [markdown]
+#
 # How can I be computed now and W later? The naive way calls autograd twice, and keeps the graph after the first call:
 
 # %%
@@ -507,7 +309,7 @@ products = dtlearn.predict(
     id="ch11.products",
 )
 
-# %%
+# %% jupyter={"source_hidden": true}
 from torch.utils.flop_counter import FlopCounterMode
 
 ONE = 2 * 16 * 64 * 64  # floating-point operations of one product
@@ -535,25 +337,10 @@ print(f"whole backward pass: {whole} products")
 products.reveal(twice, again=twice - whole)
 
 # %% [markdown]
-# So I should store something for W: the $dy$ of each layer. Its $x$ has been kept since the forward pass.
-
-# %% [markdown]
-# **Exercise 4.** I and W of a stage.
-
-# %% exercise="ch11.split_backward"
-
-# %% [markdown]
-# The package's linear layer asks in its backward pass whether this is an I. If so, `weight_work` stores the product as a
-# function to be called in W. (PyTorch's own runner finds the $dy$ that it has to keep in the autograd graph, so it can
-# split any module. The package splits linear layers only; the parameters of other layers get their gradients with I. So
-# do weights that cannot wait: those that are computed, as by weight norm, and those with a hook.)
-
-# %%
-dtlearn.show_source(SplitLinear.backward, docstring=False, summary="SplitLinear.backward")
-dtlearn.show_source(weight_work, docstring=False, summary="weight_work")
-
-# %% [markdown]
-# ## 6. Where to put W: ZB-H1
+# So one should store something for W: the $dy$ of each layer. Its $x$ has been kept since the forward pass. (Further, "How
+# does one split a backward pass?")
+#
+# ## 5. Where to put W?
 #
 # Now a backward pass is two actions. Here are three orders for p = 2, m = 3 and F = I = W = 1: 1F1B; 1F1B with each W
 # right after its I; and the same with each W of rank 1 one micro-batch later. (`.` is an idle unit; with `=` the action
@@ -567,12 +354,12 @@ three = {
 }
 for name, text in three.items():
     line = simulate(parse_schedule(text))
-    print(f"{name}: {line.makespan:g} units\n{format_timeline(line)}\n")
+    print(f"{name}: {line.makespan:g} units\n{pp.format_timeline(line)}\n")
 
 # %% [markdown]
 # In the second, rank 0 gets its first gradient after I, a unit earlier. In the third, rank 0 does not have to wait while
 # rank 1 computes a W that nobody needs yet, and rank 1 still has work to do after it has sent its last gradient. Qi et al.
-# (2023, arXiv 2401.10241) call this order **ZB-H1**.
+# (ICLR 2024, arXiv 2401.10241) call this order **ZB-H1**.
 
 # %%
 idle_units = dtlearn.predict(
@@ -598,42 +385,41 @@ show(
 )
 
 # %% [markdown]
-# **Exercise 5.** Place the W.
+# **Exercise 2.** Place the W.
 
 # %% exercise="ch11.zero_bubble"
 
 # %%
 dtlearn.show_source(
-    late_weights, summary="dtlearn.pipeline_parallel.schedules.zero_bubble.late_weights"
+    pp.late_weights,
+    docstring=False,
+    summary="dtlearn.pipeline_parallel.schedules.zero_bubble.late_weights",
 )
 
 # %% [markdown]
 # And memory? Now a rank keeps activations from F to W. Rank 3 of 1F1B keeps one micro-batch; in ZB-H1 it keeps four,
-# because each of its Ws comes three micro-batches late. So the largest number on any rank is that of 1F1B, but now every
-# rank keeps as many:
+# because each of its Ws comes three micro-batches late. So the peak over all ranks is that of 1F1B, but now every
+# rank reaches it:
 
 # %% jupyter={"source_hidden": true}
-rank_table(
-    [
-        {
-            "schedule": SCHEDULES[name].title,
-            **{f"rank {r}": f"{n:g}" for r, n in enumerate(line.peak_live)},
-        }
-        for name in ("gpipe", "1f1b", "zb_h1", "zb_h2")
-        for line in [simulate(make_schedule(name, 4, 8))]
-    ],
-    caption="Most live activations, p = 4, m = 8: micro-batches of a stage, from F to W",
-)
+for kind in ("GPipe", "1F1B", "ZB-H1", "ZB-H2"):
+    print(
+        f"{kind:>5}: live activations on ranks 0 to 3, at most",
+        [f"{n:g}" for n in computed(kind).peak_live],
+    )
 
 # %% [markdown]
-# ## 7. Can it vanish?
+# (This counts an activation whole until its W. In truth a part is free after I: Further, "What does a rank keep from I to
+# W?")
+#
+# ## 6. Can it vanish?
 #
 # If all ranks begin a step together, and each has one stage, the last rank waits for $p-1$ forward passes, whatever the
 # schedule. If F = I = W, ZB-H1 has exactly this much idle time, $(p-1)(F+I-W) = 3$ units, so no schedule with one stage on
 # each rank has less.
 #
-# The same paper has a schedule called **ZB-H2**, with twice the warm-up. The table above shows what that needs: 7
-# micro-batches instead of 4. Its makespan is the same as ZB-H1's, and yet the authors say that its bubble is zero:
+# The same paper has a schedule called **ZB-H2**, with twice the warm-up, and 7 live micro-batches instead of 4. Its
+# makespan is the same as ZB-H1's, and yet the authors say that its bubble is zero:
 
 # %% jupyter={"source_hidden": true}
 show(
@@ -650,7 +436,7 @@ show(
 rank_table(
     [
         {
-            "schedule": SCHEDULES[name].title,
+            "schedule": pp.SCHEDULES[name].title,
             "makespan": f"{line.makespan:g}",
             "idle of each rank": f"{line.idle[0]:g}",
             **{f"rank {r}": f"{n:g}" for r, n in enumerate(line.idle_between)},
@@ -673,139 +459,61 @@ rank_table(
 # clipped or skipped, it takes its update back and repeats it. The result is exact, but the optimizer must be able to undo
 # a step.
 #
-# ## 8. First and last stage on one rank
+# ## 7. What does each cost on real ranks?
 #
-# The third way is another placement. Each rank has two chunks again, but the second half of the model goes back *up* the
-# ranks:
-#
-# | | rank 0 | rank 1 | rank 2 | rank 3 |
-# |---|---|---|---|---|
-# | loop | stages 0, 4 | 1, 5 | 2, 6 | 3, 7 |
-# | V | stages 0, 7 | 1, 6 | 2, 5 | 3, 4 |
-#
-# Between stages 3 and 4 nothing is sent, since both are on rank 3. The loss is computed on rank 0, where the model begins,
-# so each micro-batch's backward pass starts there. Both copies of a tied embedding (chapter 10) are on one rank. And the
-# memory is balanced: a rank's early stage keeps activations for a long time, its late stage for a short time.
-#
-# Together with split backward passes this is **ZBV**, from the same paper. The authors' next paper (2405.15362) starts from
-# the memory: what one micro-batch does on all ranks is a block, which repeats for each micro-batch, and the time for which
-# a block keeps its activations determines the memory. **V-Half** and **V-Min** are two such blocks. The package repeats
-# the blocks, but leaves out the paper's last step, which moves the first and last actions to shorten the idle time.
-
-# %% jupyter={"source_hidden": true}
-show(
-    draw_schedule(
-        {"ZBV": make_schedule("zbv", 4, 8), "V-Half": make_schedule("v_half", 4, 8)},
-        "Two V-shaped schedules: V-Half needs less memory, and idles more",
-        "p = 4, m = 8, two stages on each rank; F = I = W = 1 for both stages together",
-    ),
-    alt="Two schedules of four ranks with two stages each. ZBV takes 25.5 units, and no rank is idle between its first and "
-    "last action. V-Half takes 30, with gaps on every rank.",
-)
-
-# %% [markdown]
-# ## 9. All of them
-#
-# Every schedule of the package, with p = 4 and m = 8, executed on four ranks. (Naive is one micro-batch after the other, with
-# one rank at work at a time: chapter 10.) The computed bubbles assume that messages and the runner take no time. The measured
-# ones are larger, the more so the busier the machine. V-Half and V-Min are among those that lose most: they have the fewest
-# micro-batches under way, so a rank has little else to do when a message is late.
+# Every schedule so far with p = 4 and m = 8, executed on four ranks. The computed bubbles assume that messages and the
+# runner take no time. The measured ones are larger, the more so the busier the machine.
 
 # %%
-every = {kind: runs.get(kind) or run(kind) for kind in KINDS}
+runs = {kind: runs.get(kind) or run(kind) for kind in KINDS}
 
 # %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
-rank_table(
-    [row(kind, *both) for kind, both in every.items()],
-    caption="p = 4, m = 8, F = I = W, emulated stage times; bubble of one step with a flush",
-)
+from dtlearn.viz import bubble_memory
+from dtlearn.viz.pipeline.bars import idle, recorded_bars
 
-# %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
+lines = {kind: computed(kind) for kind in KINDS}
 show(
     bubble_memory(
+        {kind: (peak(line), line.idle_to_useful) for kind, line in lines.items()},
         {
-            name: (peak(line), line.idle_to_useful)
-            for name, (line, _) in every.items()
-            if name != "naive"
+            kind: (peak(lines[kind]), idle(recorded_bars(record), 4).of_useful)
+            for kind, record in runs.items()
         },
-        {
-            name: (peak(line), idle(recorded_bars(record), 4).of_useful)
-            for name, (line, record) in every.items()
-            if name != "naive"
-        },
-        "No schedule has both the smallest bubble and the least memory",
+        "Less bubble costs memory, messages, or split backward passes",
         "p = 4, m = 8, F = I = W; computed, and measured with emulated stage times",
         bubble="bubble: idle time / useful time (%)",
     ),
     alt="Schedules in the plane of memory, to the right, and bubble, upwards. GPipe is worst in both: 8 micro-batches, 37.5 %. "
     "1F1B has 4 and 37.5 %, interleaved 5.5 and 18.8 % with two chunks, 4.75 and 9.4 % with four. ZB-H1 has 4 and 12.5 %, "
-    "ZB-H2 7 and 12.5 %, ZBV 4 and 6.2 %, V-Half 3 and 25 %, V-Min 2 and 22.9 %. Measured points lie above the computed ones.",
+    "ZB-H2 7 and 12.5 %. Measured points lie above the computed ones.",
 )
 
 # %% [markdown]
-# By computation, ZBV has the smallest bubble at these sizes, in the memory of 1F1B. V-Min needs less memory than V-Half, and
-# here it has the smaller bubble, too; with 8 ranks or more it has the larger one (section 13). All of this assumes that
-# F = I = W and that messages are free; section 13 drops both assumptions.
+# ## 8. How does it break?
 #
-# ## 10. Eight stages on two cores
+# Consider these orders. All eight actions are there, each once, on the right rank, and every forward pass comes before its
+# backward pass:
 #
-# ZB-H1 with p = 8 and m = 16, on eight ranks. Because stages only sleep, all of them run at the same time on any laptop.
-# Sending, receiving and Python do not sleep, so the measured bubble, above the chart, is larger than the computed one, below
-# it:
+# | rank 0 | rank 1 |
+# |---|---|
+# | 0F0 0B0 0F1 0B1 | 1F0 1F1 1B0 1B1 |
 
 # %%
-computed, eight = run("ZB-H1", 8, 16, seconds=0.020)
-
-# %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
-show(
-    draw_gantt(
-        eight,
-        "ZB-H1 on eight ranks, measured",
-        "p = 8, m = 16; emulated stage times: F of a stage takes 20 ms",
-    ),
-    alt="Gantt chart of a recorded run of ZB-H1 on eight ranks with 16 micro-batches, with emulated stage times. Each rank begins "
-    "a little later than the one before; all end at nearly the same time, the last ranks with a row of W.",
+stuck = dtlearn.predict.choice(
+    "What happens when the two ranks follow these orders?",
+    {
+        "A": "both finish, later than with 1F1B",
+        "B": "rank 0 finishes, rank 1 waits for ever",
+        "C": "both wait for ever",
+    },
+    id="ch11.stuck",
 )
-print(f"computed, idle / useful time: ZB-H1 {computed.idle_to_useful:.1%}", end=", ")
-print(f"1F1B {bubble('1f1b', 8, 16).to_useful:.1%}")
-
-# %% [markdown]
-# ## 11. Design one yourself
-#
-# In the editor you can take any schedule and change it: its sizes, the times of F, I and W for each stage, and the order
-# of the actions, by typing, by dragging, or with the buttons. Each change is validated at once, and an error is explained in
-# words; a valid schedule is drawn to scale, with makespan, bubble and live activations. The button below it runs your
-# schedule on real ranks, and shows the measured chart below the computed one. Try, for instance:
-#
-# - 1F1B with the times `20 20 20 40` for F: one slow stage. Which ranks wait, and does another order help?
-# - ZB-H1 with I = 30 and W = 10. Where does idle time come back, and can you move a W there?
-# - A transfer of 10 ms. In the run it is a link's latency, and a message starts only when both ends have posted it, so the
-#   measured chart is longer. Which schedules lose most?
-# - Move one action so that no rank can go on, and read which ranks wait in the circle.
-
 
 # %% jupyter={"source_hidden": true}
-def on_ranks(schedule, times, transfer):
-    """Run the edited schedule; a transfer is a link's latency."""
-    link = Link(latency=transfer, bandwidth=1e9) if transfer else None
-    return run_emulated(schedule, times, link=link)
-
-
-edit_schedule(Recipe("1f1b", 4, 8), live=is_live(), run=on_ranks)
+stuck.reveal()
 
 # %% [markdown]
-# Memory often decides. Given is a cap on live activations that is lower than what 1F1B needs. Which placement and which
-# order have the smallest bubble? Try small cases in the editor: with p = 2 it can be done by hand.
-#
-# **Exercise 6.** A puzzle: the smallest bubble under a cap of memory.
-
-# %% exercise="ch11.memory_cap"
-
-# %% [markdown]
-# ## 12. Break it
-#
-# The runner validates a schedule before it runs it. What happens otherwise? Here two ranks follow the third pair of orders
-# of section 2, with plain `send` and `recv`. (`--expect deadlock`: the cell shows the failure and goes on.)
+# Two ranks follow them, with plain `send` and `recv`. (`--expect deadlock`: the cell shows the failure and goes on.)
 
 # %%
 # %%ranks -r 0-1 --expect deadlock
@@ -823,139 +531,57 @@ for action in ORDERS[rank].split():
         dist.send(tensor, other, group=gloo)
 
 # %% [markdown]
-# Each rank waits in `recv` for what the other one would send later. Without the course's watch both would wait for the
-# process group's timeout, by default half an hour with gloo and ten minutes with NCCL. The validator reports it before the
-# job starts, and names the actions:
+# By hand, with the next action of each rank:
+#
+# | done | next on rank 0 | needs | next on rank 1 | needs |
+# |---|---|---|---|---|
+# | nothing | 0F0 | | 1F0 | 0F0 |
+# | 0F0 | 0B0 | 1B0 | 1F0 | 0F0, done |
+# | 0F0 1F0 | 0B0 | 1B0, which rank 1 does after 1F1 | 1F1 | 0F1, which rank 0 does after 0B0 |
+#
+# Each rank waits for what the other one would do later: a **circular wait**. No order of messages can repair it; the
+# schedule is wrong. Counting actions does not find that: one has to follow the orders. The validator does, before the job
+# starts:
 
 # %%
-for finding in validate(parse_schedule(wrong["circular"])):
+for finding in pp.validate(parse_schedule("0F0 0B0 0F1 0B1 \n 1F0 1F1 1B0 1B1")):
     print(finding)
 
 # %% [markdown]
-# ## 13. What the formulas leave out
+# ## 9. Which one to take?
 #
-# **Messages take time.** The next rank gets a micro-batch some time after its forward pass has ended. Simulated with
-# p = 4, m = 8 and F = I = W = 1, for transfers of 0 to 0.5 units, during which ranks may compute:
+# **Messages take time.** A micro-batch crosses $pv-1$ boundaries one after the other, and a message takes some time at each.
+# Simulated with p = 4 and m = 8: four chunks are better than two while messages are fast, and worse than even 1F1B if a
+# message takes half a unit.
 
 # %% jupyter={"source_hidden": true}
-CHOICE = [kind for kind in KINDS if kind not in ("naive", "GPipe")]
-
-
-def idle_share(kind, forward=1.0, inputs=1.0, weights=1.0, transfer=0.0):
-    """Idle / useful time, simulated, p = 4, m = 8."""
-    schedule = make_schedule(KINDS[kind][0], 4, 8, KINDS[kind][1])
-    times = StageTimes.equal_parts(
-        schedule.num_stages // 4, forward=forward, inputs=inputs, weights=weights
+for kind in ("1F1B", "interleaved, v = 2", "interleaved, v = 4", "ZB-H1", "ZB-H2"):
+    shares = [computed(kind, transfer=t).idle_to_useful for t in (0, 0.1, 0.5)]
+    print(
+        f"{kind:>18}: bubble with transfers of 0, 0.1 and 0.5 units",
+        *(f"{s:6.1%}" for s in shares),
     )
-    return f"{simulate(schedule, times, transfer=transfer).idle_to_useful:.1%}"
 
+# %% [markdown]
+# **F, I and W are not equal.** Attention makes I longer than W; recomputation makes it longer still. If I is longer than W,
+# the time that ranks wait for gradients grows, and the Ws that should fill it are shorter. With I = 1.2 and W = 0.8 the bubble
+# of ZB-H1 is (p - 1)(F + I - W)/m(F + I + W) = 17.5 % instead of 12.5 %.
+#
+# **Sixteen ranks.** p = 16, m = 32, F = I = W:
 
+# %% jupyter={"source_hidden": true}
+WIDE = {**KINDS, "interleaved, v = 5": ("interleaved", 5)}
 rank_table(
     [
         {
             "schedule": kind,
-            **{
-                f"transfer {t:g}": idle_share(kind, transfer=t)
-                for t in (0, 0.05, 0.1, 0.25, 0.5)
-            },
-        }
-        for kind in CHOICE
-    ],
-    caption="Bubble, idle / useful time, if a message takes so many units (F of 1/p of the model is 1)",
-)
-
-# %% [markdown]
-# Four chunks are better than two while messages are fast, and worse even than 1F1B where a message takes half a unit: a
-# micro-batch crosses $4v-1$ boundaries one after the other, and waits for a message at each. A long warm-up hides messages
-# behind the work on other micro-batches. ZB-H2 has the longest warm-up and loses least, but it needs the most memory. V-Min
-# has the fewest micro-batches under way, and loses most.
-#
-# How long a message takes depends on the link. A boundary sends $b\,s\,h$ elements for each micro-batch and direction (b
-# samples of s tokens, h hidden features), much less than tensor parallelism sends in every layer. That is why pipeline
-# parallelism is used between nodes and tensor parallelism inside a node (chapter 12), not the other way round.
-#
-# **F, I and W are not equal.** Attention makes I longer than W. Recomputation of activations (chapter 8) makes the backward
-# pass longer still. If I is longer than W, the time that ranks wait for gradients grows, and the Ws that should fill it are
-# shorter:
-
-# %% jupyter={"source_hidden": true}
-rank_table(
-    [
-        {
-            "schedule": kind,
-            **{
-                f"I = {i:g}, W = {w:g}": idle_share(kind, inputs=i, weights=w)
-                for i, w in ((1, 1), (1.2, 0.8), (1.4, 0.6), (2, 1))
-            },
-        }
-        for kind in CHOICE
-    ],
-    caption="Bubble, idle / useful time, F = 1. With recomputation the forward pass is a part of I: I = 2, W = 1",
-)
-
-# %% [markdown]
-# V-Min loses most here, too: its blocks are made for F = I = W. With a longer I ranks idle in every micro-batch, so more
-# micro-batches do not help. The order of a zero-bubble schedule should therefore be made for the measured times. The zero
-# bubble paper has a search for it, which takes F, I, W, the time of a message, and a memory limit.
-#
-# **Stages are not equal.** The slowest rank sets the pace for all, whatever the schedule: another order only moves the
-# waiting of the other ranks. Here the last stage, which has the head, takes longer by half of what 1/p of the model takes:
-
-# %% jupyter={"source_hidden": true}
-
-
-def with_slow_head(name, chunks):
-    """Makespan if the last stage takes longer, by half the time of 1/p of the model."""
-    schedule = make_schedule(name, 4, 8, chunks)
-    share = 4 / schedule.num_stages
-    each = (*[share] * (schedule.num_stages - 1), share + 0.5)
-    line = simulate(schedule, StageTimes(each, each, each))
-    return {
-        "makespan": f"{line.makespan:g}",
-        "idle / useful, slow stage": f"{line.idle_to_useful:.1%}",
-    }
-
-
-rank_table(
-    [
-        {
-            "schedule": kind,
-            "idle / useful, equal stages": idle_share(kind),
-            **with_slow_head(*KINDS[kind]),
-        }
-        for kind in CHOICE
-    ],
-    caption="One slow stage, p = 4, m = 8, F = I = W. The rank that has it works for 36 units, all others for 24",
-)
-
-# %% [markdown]
-# No makespan is below 36, the work of the slowest rank, and the schedules come in nearly the same order as before. Balance
-# the stages first (chapter 10); no schedule can do that.
-#
-# **A cluster that you do not have.** A model of 80 layers on p = 16 ranks, m = 32 micro-batches, F = I = W. How much idle
-# time does each schedule leave, and how many activations does it keep?
-
-# %% jupyter={"source_hidden": true}
-rank_table(
-    [
-        {
-            "schedule": name,
             "idle / useful": f"{line.idle_to_useful:.1%}",
-            "idle / total": f"{line.idle_to_total:.1%}",
-            "most live activations": f"{peak(line):g}",
-            "stages": schedule.num_stages,
+            "live activations, at most": f"{peak(line):g}",
+            "messages": 2 * 32 * (line.schedule.num_stages - 1),
         }
-        for name, kind, chunks in (
-            ("GPipe", "gpipe", None),
-            ("1F1B", "1f1b", None),
-            ("interleaved, v = 5", "interleaved", 5),
-            ("ZB-H1", "zb_h1", None),
-            ("ZB-H2", "zb_h2", None),
-            ("ZBV", "zbv", None),
-            ("V-Half", "v_half", None),
-            ("V-Min", "v_min", None),
-        )
-        for schedule in [make_schedule(kind, 16, 32, chunks)]
+        for kind, (name, chunks) in WIDE.items()
+        if chunks not in (2, 4)
+        for schedule in [make_schedule(name, 16, 32, chunks)]
         for line in [
             simulate(schedule, StageTimes.equal_parts(schedule.num_stages // 16))
         ]
@@ -964,7 +590,357 @@ rank_table(
 )
 
 # %% [markdown]
-# ## 14. Where the libraries do it
+# | take | if |
+# |---|---|
+# | 1F1B | m is many times p, or links are slow |
+# | interleaving | links are fast, memory is left, and the layers can be cut into pv stages |
+# | ZB-H1 | the runner can split backward passes; it costs no more memory at the peak |
+# | ZB-H2 | memory is left, and nothing waits for all ranks between two steps |
+#
+# Whatever the schedule, the slowest stage sets the pace. Balance the stages first (chapter 10).
+#
+# ### Check yourself
+#
+# <details><summary>p = 8, m = 32. What does 1F1B leave idle, of the useful time? And interleaving with v = 4?</summary>
+#
+# $(p-1)/m = 7/32 = 21.9$ %; a quarter of it, $7/128 = 5.5$ %.
+# </details>
+#
+# <details><summary>Gradients are clipped by their global norm. What is left of ZB-H2?</summary>
+#
+# All ranks wait for the norm after each step, so with F = I = W a step takes as long as with ZB-H1, with almost twice the
+# activations. Post-validation avoids that wait.
+# </details>
+#
+# Chapter 12 divides single layers over ranks. It needs no more of this chapter.
+
+# %% [markdown]
+# # Further
+#
+# Each section stands alone, after the core path.
+#
+# | section | minutes | exercise |
+# |---|---|---|
+# | How is a fault found before the run? | 3 | 3: 35 |
+# | How is a schedule simulated? | 2 | 4: 30 |
+# | Why is the interleaved warm-up so long? | 3 | |
+# | How does one split a backward pass? | 2 | 5: 30 |
+# | What does a rank keep from I to W? | 2 | |
+# | What if the last stage is beside the first? | 5 | |
+# | Design one yourself | 3 | 6: 60 |
+# | What do the formulas leave out? | 3 | |
+# | Where do the libraries do it? | 6 | |
+# | What is different on GPUs? | 1 | |
+#
+# ## How is a fault found before the run?
+#
+# *Needs: section 8.* A validator needs no ranks: it lets each rank go on in its order until it needs a result that does not
+# exist yet. What is not done when nobody can go on will never be done. Faults of two other kinds are found by counting, or
+# by one rank's order alone:
+#
+# | rank 0 | rank 1 | what is wrong |
+# |---|---|---|
+# | 0F0 0F1 0B0 0B1 | 1F0 1B0 1F1 | 1B1 is missing, and rank 0 waits for it at 0B1 |
+# | 0F0 0F1 0B0 0B1 | 1B0 1F0 1F1 1B1 | 1B0 comes before 1F0, which it needs: rank 1 does nothing at all |
+
+# %% [markdown]
+# **Exercise 3.** A validator.
+
+# %% exercise="ch11.validator"
+
+# %% [markdown]
+# The package's validator follows the orders too: `follow_orders` lets each rank go on until it needs a result that does
+# not exist yet, and resumes it when that result is there.
+
+# %%
+from dtlearn.pipeline_parallel.checking.needs import follow_orders, needs
+
+dtlearn.show_source(
+    needs, docstring=False, summary="dtlearn.pipeline_parallel.checking.needs.needs"
+)
+dtlearn.show_source(
+    follow_orders,
+    docstring=False,
+    summary="dtlearn.pipeline_parallel.checking.needs.follow_orders",
+)
+
+# %% [markdown]
+# What it reports for the two orders of the table:
+
+# %%
+for text in (
+    "0F0 0F1 0B0 0B1 \n 1F0 1B0 1F1",
+    "0F0 0F1 0B0 0B1 \n 1B0 1F0 1F1 1B1",
+):
+    for finding in pp.validate(parse_schedule(text)):
+        print(finding)
+
+# %% [markdown]
+# ## How is a schedule simulated?
+#
+# *Needs: section 2.*
+
+# %% [markdown]
+# **Exercise 4.** A simulator.
+
+# %% exercise="ch11.simulator"
+
+# %% [markdown]
+# The package's simulator goes through the actions in the order in which `follow_orders` found them possible, so the end of
+# everything that an action needs is known by then:
+
+# %%
+dtlearn.show_source(
+    simulate, docstring=False, summary="dtlearn.pipeline_parallel.simulate"
+)
+
+# %% [markdown]
+# ## Why is the interleaved warm-up so long?
+#
+# *Needs: section 3.* Why two forward passes more on each rank, and not one as in 1F1B? Here is the same schedule with one
+# more, beside Megatron-LM's, for messages that take some time:
+
+
+# %% jupyter={"source_hidden": true}
+def with_warmup(factor):
+    """The interleaved schedule, p = 4, m = 8, v = 2, with warm-ups of factor * (p - r - 1) + (v - 1) p."""
+    lines = []
+    for rank, order in enumerate(make_schedule("interleaved", 4, 8, 2).orders):
+        forward = [str(action) for action in order if action.op == "F"]
+        backward = [str(action) for action in order if action.op == "B"]
+        warmup = factor * (3 - rank) + 4
+        words = forward[:warmup]
+        for i, action in enumerate(backward, start=warmup):
+            words += [*forward[i : i + 1], action]
+        lines.append(" ".join(words))
+    return parse_schedule("\n".join(lines), placement=[0, 1, 2, 3, 0, 1, 2, 3])
+
+
+rank_table(
+    [
+        {
+            "warm-up": "2(p - r - 1) + (v - 1)p"[factor % 2 :],
+            "live activations, at most": f"{peak(simulate(with_warmup(factor))):g}",
+            **{
+                f"transfer {t:g}": f"{simulate(with_warmup(factor), StageTimes.equal_parts(2), transfer=t).idle_to_useful:.1%}"
+                for t in (0, 0.05, 0.1, 0.25)
+            },
+        }
+        for factor in (2, 1)
+    ],
+    caption="Interleaved, p = 4, m = 8, v = 2: idle / useful time, if a message takes so many units",
+)
+
+# %% [markdown]
+# If messages took no time, the shorter warm-up would have the same bubble in the memory of 1F1B. The longer one computes
+# further micro-batches while messages are on their way, and pays with memory (Megatron-LM's issues 169 and 675 ask this
+# very question). In Megatron-LM this overlap is `overlap_p2p_comm`: it needs interleaving (its plain 1F1B refuses it), and
+# `--overlap-p2p-communication-warmup-flush` extends it to the first and last passes.
+#
+# **And m has to be a multiple of p**, because micro-batches go round in groups of p? Not everywhere. PyTorch takes larger
+# groups where p does not divide m: 10 micro-batches on 4 ranks make two groups of 5. Megatron Core has
+# `--microbatch-group-size-per-virtual-pipeline-stage`, p by default: a group may be larger than p, and the last one
+# smaller, if it still has p micro-batches. Llama 3 (2407.21783, section 3.3.2) let the group's size be chosen freely.
+#
+# ## How does one split a backward pass?
+#
+# *Needs: section 4.* The two products of a layer, from its definition:
+
+# %%
+torch.manual_seed(0)
+layer = torch.nn.Linear(6, 4, bias=False)
+x = torch.randn(3, 6, requires_grad=True)
+dy = torch.randn(3, 4)
+layer(x).backward(dy)
+print("I is dy A:", torch.allclose(x.grad, dy @ layer.weight))
+print("W is dy^T x:", torch.allclose(layer.weight.grad, dy.T @ x))
+
+# %% [markdown]
+# **Exercise 5.** I and W of a stage.
+
+# %% exercise="ch11.split_backward"
+
+# %% [markdown]
+# The package's linear layer asks in its backward pass whether this is an I. If so, `weight_work` stores the product as a
+# function to be called in W. (PyTorch's own runner finds the $dy$ that it has to keep in the autograd graph, so it can
+# split any module. The package splits linear layers only; the parameters of other layers get their gradients with I. So
+# do weights that cannot wait: those that are computed, as by weight norm, and those with a hook.)
+
+# %%
+dtlearn.show_source(
+    pp.SplitLinear.backward, docstring=False, summary="SplitLinear.backward"
+)
+dtlearn.show_source(pp.weight_work, docstring=False, summary="weight_work")
+
+# %% [markdown]
+# ## What does a rank keep from I to W?
+#
+# *Needs: section 5.* Not all activations, but each layer's input and its $dy$. By the zero bubble paper's table 1 a
+# transformer layer keeps $s\,b\,(34h + 5as)$ bytes from F to I (a heads, s tokens, b sequences, h features, without
+# FlashAttention) and $32\,s\,b\,h$ from I to W. With the attention scores kept, that is far less: for GPT-3's
+# sizes 28 %. With FlashAttention, which keeps no scores, it is nearly all. The simulator takes the share as
+# `kept_for_weights`; the figures of this chapter take it as 1:
+
+# %%
+for share in (1.0, 0.28):
+    for name in ("zb_h1", "zb_h2"):
+        line = simulate(make_schedule(name, 4, 8), kept_for_weights=share)
+        print(
+            f"{share:4g} kept: {name}, live on ranks 0 to 3 at most",
+            [f"{n:.2f}" for n in line.peak_live],
+        )
+
+# %% [markdown]
+# ## What if the last stage is beside the first?
+#
+# *Needs: section 5.* The third way is another placement. Each rank has two chunks again, but the second half of the model
+# goes back *up* the ranks:
+#
+# | | rank 0 | rank 1 | rank 2 | rank 3 |
+# |---|---|---|---|---|
+# | loop | stages 0, 4 | 1, 5 | 2, 6 | 3, 7 |
+# | V | stages 0, 7 | 1, 6 | 2, 5 | 3, 4 |
+#
+# Between stages 3 and 4 nothing is sent, since both are on rank 3. The loss is computed on rank 0, where the model begins,
+# so each micro-batch's backward pass starts there. Both copies of a tied embedding (chapter 10) are on one rank. And the
+# memory is balanced: a rank's early stage keeps activations for a long time, its late stage for a short time.
+#
+# Together with split backward passes this is **ZBV**, from the zero bubble paper. With four micro-batches on two ranks one can
+# follow them down and up again:
+
+# %% jupyter={"source_hidden": true}
+show(
+    draw_schedule(
+        make_schedule("zbv", 2, 4),
+        "ZBV: down through stages 0 and 1, and up again through 2 and 3",
+        "p = 2, m = 4, two stages on each rank; F = I = W = 1 for both stages together",
+    ),
+    alt="A schedule of two ranks with two stages each, split backward passes. Rank 0 has the stages 0 and 3, rank 1 the stages "
+    "1 and 2. No rank is idle between its first and its last action.",
+)
+
+# %% [markdown]
+# The authors' next paper (2405.15362) starts from the memory. What one micro-batch does on all ranks is a block, which
+# repeats for each micro-batch, and the time for which a block keeps its activations determines the memory. **V-Half** and
+# **V-Min** are two such blocks, named after their memory, about a half and a third of 1F1B's. The package repeats the
+# blocks, but leaves out the paper's last step, which moves the first and last actions to shorten the idle time.
+
+# %% jupyter={"source_hidden": true}
+rank_table(
+    [
+        {
+            "p": p,
+            "m": m,
+            "schedule": kind,
+            "idle units of a rank": f"{line.idle[0]:g}",
+            "idle / useful": f"{line.idle_to_useful:.1%}",
+            "live activations, at most": f"{peak(line):.1f}",
+        }
+        for p, m in ((4, 8), (32, 256))
+        for kind in ("1F1B", *V_SHAPED)
+        for line in [computed(kind, p, m)]
+    ],
+    caption="Computed, F = I = W. Activations: 1 is one micro-batch of 1/p of the model",
+)
+
+# %% [markdown]
+# With many ranks V-Half idles for about p(F + B)/2 units and V-Min for about 2p(F + B)/3, so V-Min loses more, for less
+# memory. With four ranks it is the other way round: those rates are not yet reached. On four real ranks (both have few
+# micro-batches under way, so a rank has little else to do when a message is late):
+
+# %%
+v_runs = {kind: run(kind) for kind in V_SHAPED}
+
+# %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
+for kind, record in v_runs.items():
+    share = idle(recorded_bars(record), 4).of_useful
+    print(
+        f"{kind:>6}: bubble {computed(kind).idle_to_useful:.1%} computed, {share:.1%} measured; {sent(record)} messages"
+    )
+
+# %% [markdown]
+# ## Design one yourself
+#
+# *Needs: section 5.* In the editor you can take any schedule and change it: its sizes, the times of F, I and W for each
+# stage, and the order of the actions, by typing, by dragging, or with the buttons. Each change is validated at once, and an
+# error is explained in words; a valid schedule is drawn to scale, with makespan, bubble and live activations. The button
+# below it runs your schedule on real ranks, and shows the measured chart below the computed one. Try, for instance:
+#
+# - 1F1B with the times `20 20 20 40` for F: one slow stage. Which ranks wait, and does another order help?
+# - ZB-H1 with I = 30 and W = 10. Where does idle time come back, and can you move a W there?
+# - A transfer of 10 ms. In the run it is a link's latency, and a message starts only when both ends have posted it, so the
+#   measured chart is longer. Which schedules lose most?
+# - Move one action so that no rank can go on, and read which ranks wait in the circle.
+
+
+# %% jupyter={"source_hidden": true}
+from dtlearn.notebook.frontend import is_live
+from dtlearn.runtime.link.link import Link
+from dtlearn.viz.pipeline.editor import edit_schedule
+from dtlearn.viz.pipeline.editor.draft import Recipe
+
+
+def on_ranks(schedule, times, transfer):
+    """Run the edited schedule; a transfer is a link's latency."""
+    link = Link(latency=transfer, bandwidth=1e9) if transfer else None
+    return run_emulated(schedule, times, link=link)
+
+
+edit_schedule(Recipe("1f1b", 4, 8), live=is_live(), run=on_ranks)
+
+# %% [markdown]
+# Memory often decides. Given is a cap on live activations that is lower than what 1F1B needs. Which placement and which
+# order have the smallest bubble? Try small cases in the editor: with p = 2 it can be done by hand.
+#
+# **Exercise 6.** A puzzle: the smallest bubble under a cap of memory.
+
+# %% exercise="ch11.memory_cap"
+
+# %% [markdown]
+# ## What do the formulas leave out?
+#
+# *Needs: section 9.* If F, I and W are not equal (F = 1):
+
+# %% jupyter={"source_hidden": true}
+CHOICE = [kind for kind in KINDS | V_SHAPED if kind != "GPipe"]
+rank_table(
+    [
+        {
+            "schedule": kind,
+            **{
+                f"I = {i:g}, W = {w:g}": f"{computed(kind, inputs=i, weights=w).idle_to_useful:.1%}"
+                for i, w in ((1, 1), (1.2, 0.8), (1.4, 0.6), (2, 1))
+            },
+            "transfer 0.25": f"{computed(kind, transfer=0.25).idle_to_useful:.1%}",
+        }
+        for kind in CHOICE
+    ],
+    caption="Bubble, idle / useful time, p = 4, m = 8. With recomputation the forward pass is a part of I: I = 2, W = 1. Last "
+    "column: F = I = W, and a message takes 0.25 units",
+)
+
+# %% [markdown]
+# V-Min loses most, in time and by slow messages: its blocks are made for F = I = W. With a longer I ranks idle in every
+# micro-batch, so more micro-batches do not help. ZB-H2 has the longest warm-up and loses least. The order of a zero-bubble
+# schedule should therefore be made for the measured times. The zero bubble paper has a search for it, which takes F, I, W,
+# the time of a message, and a memory limit.
+#
+# **Stages are not equal.** The slowest rank sets the pace for all, whatever the schedule. Let the last stage, which has the
+# head, take longer by half of what 1/p of the model takes. Its rank works for 36 units, all others for 24:
+
+# %% jupyter={"source_hidden": true}
+for kind in CHOICE:
+    name, chunks = (KINDS | V_SHAPED)[kind]
+    schedule = make_schedule(name, 4, 8, chunks)
+    share = 4 / schedule.num_stages
+    each = (*[share] * (schedule.num_stages - 1), share + 0.5)
+    line = simulate(schedule, StageTimes(each, each, each))
+    print(f"{kind:>18}: makespan {line.makespan:g}")
+
+# %% [markdown]
+# ## Where do the libraries do it?
+#
+# *Needs: section 7.*
 #
 # | here | `torch.distributed.pipelining` | Megatron-LM | others |
 # |---|---|---|---|
@@ -998,33 +974,31 @@ rank_table(
 # bubble in the table is that of ZB-H1, $F + B - 2W = F + I - W$. DualPipeV, a V-shaped placement that Sea AI Lab derived
 # from DualPipe, has no second copy of the model; its ranks have two stages because there are half as many ranks.)
 #
+# PyTorch's `ScheduleDualPipeV` has F&B as an action of its own, `OVERLAP_F_B`. With sharded parameters its schedules of
+# several stages also get UNSHARD, RESHARD and REDUCE_GRAD, which gather a stage's weights before their first use, free them
+# after the last one, and reduce gradients once (chapter 10's Further counts them).
+
+# %% [markdown]
 # PyTorch's schedules are data, too. The package reads them from private attributes, so a later version of PyTorch may
 # need another reader. Are PyTorch's orders the same as ours?
 
 # %%
-PAIRS = [
-    ("GPipe", "gpipe", None),
-    ("1F1B", "1f1b", None),
-    ("Interleaved1F1B", "interleaved", 2),
-    ("InterleavedZeroBubble", "zb_h1", 1),
-    ("ZBVZeroBubble", "zbv", 2),
-]
-rows = []
-for theirs, ours, chunks in PAIRS:
-    grid = [(p, m) for p in (2, 3, 4, 8) for m in (p, 2 * p, 3 * p)]
+PAIRS = {  # PyTorch's name: ours, and its chunks
+    "GPipe": ("gpipe", None),
+    "1F1B": ("1f1b", None),
+    "Interleaved1F1B": ("interleaved", 2),
+    "InterleavedZeroBubble": ("zb_h1", 1),
+    "ZBVZeroBubble": ("zbv", 2),
+}
+grid = [(p, m) for p in (2, 3, 4, 8) for m in (p, 2 * p, 3 * p)]
+for theirs, (ours, chunks) in PAIRS.items():
+    v = chunks if ours == "interleaved" else None
     same = [
-        torch_schedule(theirs, p, m, chunks).orders
-        == make_schedule(ours, p, m, None if ours != "interleaved" else chunks).orders
+        pp.torch_schedule(theirs, p, m, chunks).orders
+        == make_schedule(ours, p, m, v).orders
         for p, m in grid
     ]
-    rows.append(
-        {
-            "torch": TORCH_SCHEDULES[theirs].class_name,
-            "ours": SCHEDULES[ours].title,
-            "orders equal, action by action": f"{sum(same)} of {len(grid)}",
-        }
-    )
-rank_table(rows, caption="p = 2, 3, 4, 8 and m = p, 2p, 3p")
+    print(f"{theirs:>21} and {ours}: equal orders in {sum(same)} of {len(grid)} sizes")
 
 # %% [markdown]
 # And DualPipeV, which the package does not have, drawn from PyTorch's order:
@@ -1032,7 +1006,7 @@ rank_table(rows, caption="p = 2, 3, 4, 8 and m = p, 2p, 3p")
 # %% jupyter={"source_hidden": true}
 show(
     draw_schedule(
-        torch_schedule("DualPipeV", 4, 10),
+        pp.torch_schedule("DualPipeV", 4, 10),
         "DualPipeV as PyTorch has it",
         "p = 4, m = 10, two stages on each rank; pairs that run together are drawn one after the other",
     ),
@@ -1083,51 +1057,36 @@ def difference(stages):
 
 difference(ours), difference(theirs)
 
-# %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
-rank_table(
-    [
-        {
-            "rank": rank,
-            "stages": f"{rank} and {7 - rank}",
-            "ours": f"{ours:.0e}",
-            "torch's ScheduleZBVZeroBubble": f"{theirs:.0e}",
-        }
-        for rank, (ours, theirs) in enumerate(parity)
-    ],
-    caption="Largest difference of a gradient from that of the unsplit model, ZBV with 8 micro-batches: rounding",
+# %% jupyter={"source_hidden": true}
+print(
+    "all gradients within 1e-6 of one process, PyTorch's and ours:",
+    max(map(max, parity)) < 1e-6,
 )
 
 # %% [markdown]
-# ## 15. Myths
+# ## What is different on GPUs?
 #
-# **"Zero bubble means that no rank is ever idle."** Section 7: in a step that begins and ends with all ranks together,
-# ZB-H2 and ZB-H1 take 27 units for 24 units of work. What is zero is the idle time between a rank's first and its last
-# action. That shortens training only if there is no wait for all ranks between steps, and in ZB-H2 it is zero only while
-# F + I is at most 2W: with I = 1.2 and W = 0.8 rank 0 idles for 1.8 units.
+# The cells of this chapter's world run on NCCL when there is a GPU for each rank; emulated runs sleep, and stay on the CPU.
+# There messages travel beside the computation, and a long warm-up hides them. Splitting a backward pass launches more and
+# smaller kernels, and weight gradients that wait keep memory. Measure F, I and W of a stage with CUDA events, and put them
+# into the editor before you choose.
 #
-# **"A cleverer order would fill the bubble of 1F1B."** Not with the same actions: section 3. Another schedule is shorter
+# ### Myths
+#
+# **"A cleverer order would fill the bubble of 1F1B."** Not with the same actions: section 2. Another schedule is shorter
 # because its actions are smaller, or fewer of them have to wait.
 #
 # **"Interleaving is free."** With p = 4, m = 8 and two chunks: 112 messages instead of 48, and activations of 5.5
-# micro-batches instead of 4 (section 4). With slow messages more chunks are worse (section 13).
+# micro-batches instead of 4. With slow messages more chunks are worse.
 #
-# **"Split backward passes are free."** A W that comes later keeps its activations longer: rank 3 of ZB-H1 keeps 4
-# micro-batches, rank 3 of 1F1B one (section 6). And a naive split computes some products twice: 11 instead of 8 (section 5).
-#
-# **"More micro-batches are always better."** The bubble falls as 1/m. But if the batch stays the same, micro-batches get
-# smaller, each has a fixed overhead and uses the device less well, and more messages are sent (chapter 10). If the batch
-# grows, each sample contributes less (chapter 3). With a better schedule fewer micro-batches have the same bubble.
+# **"Zero bubble means that no rank is ever idle."** In ZB-H2 the idle time between a rank's first and last action is zero
+# only while F + I is at most 2W: with I = 1.2 and W = 0.8 rank 0 idles for 1.8 units. And section 6.
 #
 # **"A schedule that runs on two ranks is right."** Write 2 for p in the interleaved schedule's warm-up,
 # $2(p-r-1) + (v-1)\,2$: with two ranks it is right, with three the last rank comes to 5B0 before it has done 5F0, and
 # nobody can go on. Validate a schedule for the p, m and v of the job.
 #
 # ### Check yourself
-#
-# <details><summary>p = 8, m = 32. What does 1F1B leave idle, of the useful time? And interleaving with v = 4?</summary>
-#
-# $(p-1)/m = 7/32 = 21.9$ %; a quarter of it, $7/128 = 5.5$ %.
-# </details>
 #
 # <details><summary>p = 4, and rank 2 runs 1F1B with 8 micro-batches. How many activations does it keep at most? And with
 # ZB-H1?</summary>
@@ -1145,19 +1104,6 @@ rank_table(
 # rank?</summary>
 #
 # A V-shaped schedule with p = 4, and this is rank 0. It also has the embedding, the head and the loss.
-# </details>
-#
-# <details><summary>A job hangs in its first step after somebody changed the schedule. Two ranks wait in
-# <code>recv</code>. What do you look for?</summary>
-#
-# For each of them, the action at which it waits and what that action needs. If each needs what the other does later, it is
-# a circular wait, and a validator prints it. If the other's order does not have the needed action at all, it is missing.
-# </details>
-#
-# <details><summary>Gradients are clipped by their global norm. What is left of ZB-H2?</summary>
-#
-# All ranks wait for the norm after each step, so with F = I = W a step takes as long as with ZB-H1, with almost twice the
-# activations. Post-validation avoids that wait.
 # </details>
 #
 # ## Glossary

@@ -368,7 +368,12 @@ def two_stages(stage, optimizer, batches, loss_fn, *, is_first, other):
         optimizer.step()
     return losses
 """,
-    "ch10.gpipe": "def gpipe(rank, p, m):\n    return pipeline_parallel.gpipe(rank, p, m)\n",
+    "ch10.gpipe": """\
+def gpipe(rank, p, m, most_live):
+    for start in range(0, m, most_live):
+        for stage, op, k in pipeline_parallel.gpipe(rank, p, min(most_live, m - start)):
+            yield stage, op, start + k
+""",
     "ch10.one_f_one_b": "def one_f_one_b(rank, p, m):\n    return pipeline_parallel.one_f_one_b(rank, p, m)\n",
     "ch10.safe_order": """\
 def safe_order(orders, shape, forward, backward):

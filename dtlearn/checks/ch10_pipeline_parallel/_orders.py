@@ -1,4 +1,4 @@
-"""What the checks of the two schedules share: the actions of each rank, told as 2F0, and a case's numbers."""
+"""What the checks of the two schedules share: the actions of each rank, written 2F0, and a case's numbers."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from dtlearn.runtime.record.record import Record
 
 
 def inputs(case: Case) -> Given:
-    """`p` ranks and `m` micro-batches."""
-    return [{"num_ranks": case.params["p"], "num_microbatches": case.params["m"]}] * case.world_size
+    """`p` ranks and `m` micro-batches, and in one exercise how many of these may be live."""
+    cap = {name: case.params[name] for name in ("most_live",) if name in case.params}
+    return [{"num_ranks": case.params["p"], "num_microbatches": case.params["m"], **cap}] * case.world_size
 
 
-def on_rank(answer: Any, num_ranks: Any, num_microbatches: Any) -> Any:
+def on_rank(answer: Any, num_ranks: Any, num_microbatches: Any, **cap: Any) -> Any:
     """By rank the actions as one text. They may be a list or come from a generator."""
     from itertools import islice
 
@@ -24,7 +25,7 @@ def on_rank(answer: Any, num_ranks: Any, num_microbatches: Any) -> Any:
 
     made: Any = {}
     for rank in range(num_ranks):
-        actions = answer(rank, num_ranks, num_microbatches)
+        actions = answer(rank, num_ranks, num_microbatches, *cap.values())
         if actions is None:
             return None
         is_list = hasattr(actions, "__iter__") and not isinstance(actions, str | dict)
@@ -34,4 +35,6 @@ def on_rank(answer: Any, num_ranks: Any, num_microbatches: Any) -> Any:
 
 def why(case: Case, given: Given, record: Record) -> str:
     """Of a run that raised."""
-    return "it was called for each of {num_ranks} ranks, with {num_microbatches} micro-batches".format(**given[0])
+    cap = ", at most {most_live} of them live" if "most_live" in given[0] else ""
+    text = "it was called for each of {num_ranks} ranks, with {num_microbatches} micro-batches" + cap
+    return text.format(**given[0])

@@ -1,4 +1,4 @@
-"""ch10.gpipe: the actions of every rank of a pipeline, as a text for each."""
+"""ch10.gpipe: the actions of every rank of a pipeline under a cap of live micro-batches, as a text for each."""
 
 from __future__ import annotations
 
@@ -9,23 +9,36 @@ from dtlearn.grading import Case, Check, Edit, Given, rules
 from ._orders import inputs, on_rank, why
 
 CASES: dict[str, dict[str, Any]] = {
-    "as many micro-batches as ranks": {"p": 2, "m": 2},
-    "more micro-batches than ranks": {"p": 2, "m": 3, "says": "a rank makes both passes of all micro-batches"},
-    "fewer micro-batches than ranks": {"p": 4, "m": 2, "says": "there are fewer micro-batches than ranks here"},
-    "many micro-batches": {"p": 2, "m": 16, "says": "there may be any number of micro-batches"},
-}
-YIELD, BOTH = "yield rank, op, microbatch", 'for op in "FB":\n        for microbatch in range(num_microbatches):'
-COUNT = "range(num_microbatches)"
+    "memory for all micro-batches": {"p": 2, "m": 3, "most_live": 3},
+    "memory for half of them": {
+        "p": 2, "m": 6, "most_live": 3, "says": "after three backward passes memory is free for three more"},
+    "a last group that is smaller": {
+        "p": 2, "m": 5, "most_live": 2, "says": "the cap does not divide the number of micro-batches"},
+    "memory for more than there are": {
+        "p": 4, "m": 2, "most_live": 5, "says": "there are fewer micro-batches than may be live"},
+    "memory for one": {"p": 2, "m": 3, "most_live": 1, "says": "only one micro-batch may be live at a time"},
+    "many micro-batches": {"p": 2, "m": 34, "most_live": 4, "says": "there may be any number of micro-batches"},
+}  # fmt: skip
+YIELD = "yield rank, op, microbatch"
+BOTH = 'for op in "FB":\n            for microbatch in range(start, end):'
+END, STARTS = "min(start + most_live, num_microbatches)", "range(0, num_microbatches, most_live)"
 EDITS = (
-    Edit("a rank begins its backward passes before its forward passes are done, so 0B0 comes before 0F1: in GPipe's "
-         "schedule all forward passes come first",
-         {BOTH: 'for microbatch in range(num_microbatches):\n        for op in "FB":'}),
-    Edit("the backward passes come from the last micro-batch to the first; they too begin with micro-batch 0",
-         {YIELD: 'yield rank, op, microbatch if op == "F" else num_microbatches - 1 - microbatch'}),
+    Edit("one micro-batch at a time, although more may be live: all forward passes of a group come first",
+         {BOTH: 'for microbatch in range(start, end):\n            for op in "FB":'}),
+    Edit("all m micro-batches are live at once: only as many as the cap allows may be",
+         {STARTS: "range(1)", END: "num_microbatches"}),
+    Edit("the backward passes of a group come from its last micro-batch to its first; they too begin with the first",
+         {YIELD: 'yield rank, op, microbatch if op == "F" else start + end - 1 - microbatch'}),
     Edit("the number of micro-batches follows that of the ranks: the third argument says how many there are",
-         {COUNT: "range(num_ranks)"}),
+         {STARTS: "range(0, num_ranks, most_live)", END: "min(start + most_live, num_ranks)"}),
+    Edit("as many micro-batches as ranks are live: the fourth argument says how many may be",
+         {STARTS: "range(0, num_microbatches, num_ranks)", END: "min(start + num_ranks, num_microbatches)"}),
     Edit("the micro-batches are numbered from 1: the first one is 0", {YIELD: f"{YIELD} + 1"}),
-    Edit("the last micro-batch is missing", {COUNT: "range(num_microbatches - 1)"}),
+    Edit("the micro-batches of the last, smaller group are missing",
+         {STARTS: "range(0, num_microbatches - num_microbatches % most_live, most_live)"}),
+    Edit("the last group goes on after micro-batch m - 1: there it ends", {END: "start + most_live"}),
+    Edit("each group begins with micro-batch 0 again: the next one begins where the last one ended",
+         {YIELD: "yield rank, op, microbatch - start"}),
     Edit("the backward passes are missing", {'"FB"': '"F"'}),
     Edit("every action is of stage 0: the number comes from the argument rank, not from the process that this runs in",
          {YIELD: "yield 0, op, microbatch"}),
@@ -36,8 +49,16 @@ EDITS = (
 
 
 def expected(case: Case, given: Given) -> list[dict[str, Any]]:
-    p, m = given[0]["num_ranks"], given[0]["num_microbatches"]
-    return [{f"rank {r}": " ".join(f"{r}{op}{k}" for op in "FB" for k in range(m)) for r in range(p)}]
+    """By what is live: a forward pass as long as there is room in the group, then the backward passes."""
+    p, m, most = (given[0][name] for name in ("num_ranks", "num_microbatches", "most_live"))
+    group, actions = list[int](), list[str]()
+    for k in range(m):
+        group.append(k)
+        actions.append(f"F{k}")
+        if len(group) == most or k == m - 1:
+            actions += [f"B{live}" for live in group]
+            group.clear()
+    return [{f"rank {rank}": " ".join(f"{rank}{action}" for action in actions) for rank in range(p)}]
 
 
 CHECK = Check(
@@ -46,7 +67,7 @@ CHECK = Check(
     expected,
     cases=CASES,
     edits=EDITS,
-    example=[{"num_ranks": 2, "num_microbatches": 3}],
+    example=[{"num_ranks": 2, "num_microbatches": 3, "most_live": 2}],
     why=why,
     rules=[rules.most_messages("0")],
 )

@@ -112,22 +112,22 @@ class ScheduleTimeline:
 
     @property
     def idle_to_useful(self) -> float:
-        """The bubble as in GPipe and Megatron: idle time of all ranks / their useful time. (p-1)/m for 1F1B."""
+        """The bubble as Megatron states it: idle time of all ranks / their useful time. (p-1)/m for 1F1B."""
         return sum(self.idle) / sum(self.busy) if any(self.busy) else 0.0
 
     @property
     def idle_to_total(self) -> float:
-        """The bubble as a share: idle time of all ranks / time of all ranks. (p-1)/(m+p-1) for 1F1B."""
+        """The bubble as GPipe states it: idle time of all ranks / time of all ranks. (p-1)/(m+p-1) for 1F1B."""
         return sum(self.idle) / (self.num_ranks * self.makespan) if self.makespan else 0.0
 
     @property
     def peak_live(self) -> tuple[float, ...]:
-        """For each rank, the most activations that it keeps at once, in units of one micro-batch in one stage."""
+        """For each rank, its peak of live activations, in units of one micro-batch in one stage."""
         return tuple(max((live.activations for live in steps), default=0.0) for steps in self.live)
 
     @property
     def peak_waiting_weights(self) -> tuple[int, ...]:
-        """For each rank, the most pairs of a stage and a micro-batch whose I is done and whose W is not.
+        """For each rank, the peak number of pairs of a stage and a micro-batch whose I is done and whose W is not.
 
         For each of them the rank keeps the inputs of the layers, and the gradients of their outputs.
         """

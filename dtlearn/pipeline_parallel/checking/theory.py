@@ -10,8 +10,8 @@ compare it with the simulator there. Where they differ:
     zbv     flush, all ranks wait for the last one at the end of a step, and the start, (p-1) forward passes, stays:
             (p-1)F in zb_h2, which is as long as zb_h1 then; (p-1)F/2 in zbv. The authors have no flush: a rank takes
             the optimizer's step before the norm of all gradients is known, and takes it back where it was wrong.
-    v_half, The authors give no more than a rate, about p/2m and 2p/3m of the useful time, for many micro-batches.
-    v_min
+    v_half, The authors give no more than a rate, about p/2m and 2p/3m of the useful time. It is that of many ranks and
+    v_min   micro-batches: with p = 4 and m = 8, V-Min idles for 5.5 units where 2p(F+B)/3 is 8.
 """
 
 from __future__ import annotations
@@ -121,11 +121,11 @@ FORMULAS = {
         lambda s: None if _zbv(s) is None else 0.0, lambda s, r: min(2 * s.m, s.m + 1 + r, 2 * s.p),
     ),
     "v_half": ScheduleFormula(
-        "about p(F+B)/2", "F = I = W", "at most 2 * ((p+2) // 2)", CONTROLLABLE, _none, _none,
+        "about p(F+B)/2, many ranks", "F = I = W", "at most 2 * ((p+2) // 2)", CONTROLLABLE, _none, _none,
         lambda s, r: min(2 * s.m, 2 * ((s.p + 2) // 2)),
     ),
     "v_min": ScheduleFormula(
-        "about 2p(F+B)/3", "F = I = W", "at most 2 * ((p+4) // 3)", CONTROLLABLE, _none, _none,
+        "about 2p(F+B)/3, many ranks", "F = I = W", "at most 2 * ((p+4) // 3)", CONTROLLABLE, _none, _none,
         lambda s, r: min(2 * s.m, 2 * ((s.p + 4) // 3)),
     ),
 }
@@ -177,7 +177,7 @@ def bubble(
 
 
 def peak_live(name: str, num_ranks: int, num_microbatches: int, chunks: int | None = None) -> tuple[int, ...]:
-    """For each rank, the most activations that it keeps, by formula; each of one micro-batch in one of v stages.
+    """For each rank, its peak of live activations, by formula; each of one micro-batch in one of v stages.
 
     For "v_half" and "v_min" it is the paper's bound, which some ranks stay below.
 

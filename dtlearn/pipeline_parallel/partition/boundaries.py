@@ -30,8 +30,8 @@ def stage_costs(costs: Sequence[float], boundaries: Sequence[int]) -> list[float
 def imbalance(costs: Sequence[float], boundaries: Sequence[int]) -> float:
     """The slowest stage's cost, divided by the mean over all stages: 1 is perfect balance.
 
-    A long pipeline run goes at the pace of its slowest stage, so this is how many times as long it takes as one with
-    stages of equal cost, once there are so many micro-batches that filling and draining no longer count.
+    A long pipeline run goes at the pace of its slowest stage, so this is the factor by which it takes longer than one
+    with stages of equal cost, once there are so many micro-batches that filling and draining no longer count.
 
     Raises:
         ValueError: boundaries that are no partition of these links, or links that all cost nothing.

@@ -1,9 +1,12 @@
 # expect: DTL-MISTAKE
-# says: they too begin with micro-batch 0
+# says: they too begin with the first
 
 
-def gpipe(rank, num_ranks, num_microbatches):
+def gpipe(rank, num_ranks, num_microbatches, most_live):
+    live = []
     for k in range(num_microbatches):
         yield rank, "F", k
-    for k in reversed(range(num_microbatches)):
-        yield rank, "B", k
+        live.append(k)
+        if len(live) == most_live or k == num_microbatches - 1:
+            while live:
+                yield rank, "B", live.pop()

@@ -3,5 +3,7 @@
 import torch.distributed as dist
 
 
-def gpipe(rank, num_ranks, num_microbatches):
-    return [(dist.get_rank(), op, k) for op in "FB" for k in range(num_microbatches)]
+def gpipe(rank, num_ranks, num_microbatches, most_live):
+    for start in range(0, num_microbatches, most_live):
+        group = range(start, min(start + most_live, num_microbatches))
+        yield from ((dist.get_rank(), op, k) for op in "FB" for k in group)
