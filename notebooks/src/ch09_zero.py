@@ -327,8 +327,8 @@ dtlearn.show_source(
 
 # %%
 stage3_sends = dtlearn.predict(
-    "Weights and gradients are sent in one format, say fp32. By what factor does a rank's traffic in a step of stage 3 "
-    "exceed that of DDP with a ring all-reduce?",
+    "Weights and gradients are sent in one format, say fp32. What does a rank send in a step of stage 3, as a multiple of "
+    "what DDP sends with a ring all-reduce?",
     unit="times",
     id="ch09.stage3_sends",
 )
@@ -717,7 +717,7 @@ show(
 # | nothing | DDP | |
 # | the optimizer's state | stage 1 | nothing; a library that works behind DDP sends half as much again |
 # | the gradients, too, and there is no accumulation | stage 2 | nothing; with accumulation bytes or memory |
-# | the weights | stage 3 | a third all of Ψ, and tokens enough on each GPU to hide it |
+# | the weights | stage 3 | half as many elements again, and tokens enough on each GPU to hide them |
 # | the weights, and links between nodes are slow | stage 3 inside a node, replicas across (hybrid) | more memory |
 # | one unit, or one sample's activations | nothing in this chapter | chapters 10 and 12 divide the layers |
 #
@@ -873,8 +873,8 @@ for stage in (1, 2):
 
 # %%
 accumulated = dtlearn.predict(
-    "4 micro-batches, stage 2, each of them reduced into the shards. By what factor does a rank's traffic in a step exceed "
-    "that of stage 1, which reduces once?",
+    "4 micro-batches, stage 2, each of them reduced into the shards. What does a rank send in a step, as a multiple of what "
+    "stage 1 sends, which reduces once?",
     unit="times",
     id="ch09.accumulated",
 )
@@ -1082,12 +1082,16 @@ for way, run in RUNS.items():
     with dtlearn.phase(way):
         next_token_loss(model(x), y).backward()
 mesh = init_device_mesh(device.type, (world_size,))
-theirs = fresh_model()
-for i, block in enumerate(theirs.blocks):
-    theirs.blocks[i] = checkpoint_wrapper(fully_shard(block, mesh=mesh))
-fully_shard(theirs, mesh=mesh)
-with dtlearn.phase("fully_shard, torch's wrapper"):
-    next_token_loss(theirs(x), y).backward()
+for way, wrap in (
+    ("fully_shard", lambda m: m),
+    ("fully_shard, wrapped", checkpoint_wrapper),
+):
+    theirs = fresh_model()
+    for i, block in enumerate(theirs.blocks):
+        theirs.blocks[i] = wrap(fully_shard(block, mesh=mesh))
+    fully_shard(theirs, mesh=mesh)
+    with dtlearn.phase(way):
+        next_token_loss(theirs(x), y).backward()
 
 # %% jupyter={"source_hidden": true}
 for way in (
@@ -1095,7 +1099,8 @@ for way in (
     "torch, non-reentrant",
     "torch, reentrant",
     "dtlearn.memory",
-    "fully_shard, torch's wrapper",
+    "fully_shard",
+    "fully_shard, wrapped",
 ):
     calls = [e for e in part(recomputing, way).events if e.rank == 0 and "gather" in e.op]
     print(f"{way:>28}: {len(calls)} all-gathers")
@@ -1104,8 +1109,8 @@ for way in (
 # Seven units, twice: 14. A checkpoint that calls the *unit* again as a function, as torch's reentrant one and the
 # package's do, runs its forward hooks again: unshard and reshard, and then backward unshards a third time. For the blocks
 # $3Ψ$ becomes $4Ψ$. The non-reentrant one runs the second forward pass when backward first needs a saved tensor, and at
-# that moment the unit is unsharded already. With `fully_shard` nothing is added: it does not reshard after a forward pass
-# that runs inside backward.
+# that moment the unit is unsharded already. With `fully_shard` recomputation adds nothing either: inside backward its forward
+# hooks do nothing. (13: it keeps the rest of the model whole from forward to backward.)
 #
 # ## When does the link set the pace?
 #

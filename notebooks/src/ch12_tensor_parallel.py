@@ -15,14 +15,13 @@
 # | 5. Why column, then row? | what stands between them | 2 |
 # | 6. Who adds the bias? | and exercise 2: 15; the page; all ways measured | 4 |
 # | 7. What is a part of attention? | heads | 2 |
-# | 8. Who knows the loss? | logits that nobody gathers | 3 |
-# | 9. What does a block send? | one block drawn, 8bsh | 3 |
-# | 10. What is still whole? | sequence parallelism, drawn | 3 |
-# | 11. How does it break? | a loss curve that looks good | 3 |
-# | 12. How many ranks, and when? | a cliff at the end of the node | 4 |
+# | 8. What does a block send? | one block drawn, 8bsh | 4 |
+# | 9. What is still whole? | sequence parallelism, drawn | 3 |
+# | 10. How does it break? | a loss curve that looks good | 3 |
+# | 11. How many ranks, and when? | a cliff at the end of the node | 4 |
 #
 # After it you can say where the ranks of a split transformer block communicate, why there and nowhere else, and what it
-# costs. The chapter compares numbers and counts bytes, and these are the same on a laptop. MB are $10^6$ bytes and GB $10^9$.
+# costs. MB are $10^6$ bytes and GB $10^9$.
 
 # %% jupyter={"source_hidden": true}
 # %load_ext dtlearn
@@ -47,8 +46,8 @@ world
 #
 # ## 1. What if one layer is too wide?
 #
-# A pipeline (chapter 10) puts each layer on one device. ZeRO's stage 3 (chapter 9) divides what is stored, but while a
-# layer computes, each device holds all of its weights. Both assume that one layer fits. How large is one?
+# A pipeline (chapter 10) puts each layer on one device. ZeRO's stage 3 (chapter 9) gathers a layer whole while it computes.
+# Both assume that one layer fits. How large is one?
 
 # %% jupyter={"source_hidden": true}
 from dtlearn.memory import GPUS, MODELS
@@ -77,29 +76,26 @@ rank_table(
 
 # %% [markdown]
 # A single block with its training state takes more than half of an H100, before the first activation. And there is a second
-# limit, time. A pipeline computes a layer on one device, so with more devices a *sample* does not pass through a layer any
-# faster. ZeRO gives each device samples of its own, so the global batch cannot be smaller than the number of devices.
+# limit, time: with more devices a *sample* does not pass through a layer any faster, neither in a pipeline nor with ZeRO.
 #
-# **Tensor parallelism** splits the layer itself. Each rank holds a part of every large weight matrix and computes a
-# part of every large product, for the same samples. Llama 3 405B was trained with every block split over 8 GPUs
-# (2407.21783). The method of this chapter is Megatron-LM's (Shoeybi et al. 2019, arXiv 1909.08053), and nearly every
-# library follows it. Below, t is the number of ranks that share a layer.
+# **Tensor parallelism** splits the layer itself: each rank holds a part of every large weight matrix and computes a
+# part of every large product, for the same samples. The method is Megatron-LM's (Shoeybi et al. 2019, arXiv 1909.08053), and
+# nearly every library follows it. Below, t is the number of ranks that share a layer.
 #
 # ## 2. What lies where?
 #
 # A linear layer computes $Y = XW$: X has a row for each token, W a column for each output feature. X is `X[T, C]`: T
 # tokens and C features. W is `W[C, F]`. What each of the t ranks holds is written as follows:
 #
-# | | every rank holds | shape on a rank | DTensor's word |
-# |---|---|---|---|
-# | `W[C, F]` | all of W: it is **replicated** | (C, F) | `Replicate()` |
-# | `W[C, F_t]` | some columns, a **shard**: F is divided over the ranks | (C, F/t) | `Shard(1)` |
-# | `W[C_t, F]` | some rows: C is divided | (C/t, F) | `Shard(0)` |
+# | | every rank holds | shape on a rank |
+# |---|---|---|
+# | `W[C, F]` | all of W: it is **replicated** | (C, F) |
+# | `W[C, F_t]` | some columns, a **shard**: F is divided over the ranks | (C, F/t) |
+# | `W[C_t, F]` | some rows: C is divided | (C/t, F) |
 #
-# (The notation is that of [How To Scale Your Model](https://jax-ml.github.io/scaling-book/sharding/). The subscript
-# names an axis of the mesh of devices; here there is one axis, t. In this course an *axis* is one of the mesh, and a
-# *dim* one of a tensor.) Be careful with PyTorch: `nn.Linear` stores the *transpose* of W, a weight of shape (out, in). So
-# a *column* of W, one output feature, is a *row* of `linear.weight`, along dim 0.
+# (The notation of [How To Scale Your Model](https://jax-ml.github.io/scaling-book/sharding/). In this course an *axis* is one
+# of the mesh of devices, here t, and a *dim* one of a tensor.) Be careful with PyTorch: `nn.Linear` stores the *transpose* of
+# W, (out, in). So a *column* of W, one output feature, is a *row* of `linear.weight`.
 #
 # Which products can be computed locally? Try one: T = 1, C = 4, F = 2, on two ranks. X and W are split along C.
 #
@@ -124,22 +120,19 @@ held = dtlearn.predict.choice(
 held.reveal()
 
 # %% [markdown]
-# Such a local product is a **partial sum**. It is written `Y[T, F] {U_t}`, where U stands for *unreduced*: each rank has
-# a tensor as large as Y, and Y is the sum over the ranks. DTensor's word is `Partial()`.
-#
-# Whether a product can be computed locally depends on the **contracted** dim, the one that the product sums over: here
-# C. There are four cases:
+# Such a local product is a **partial sum**, written `Y[T, F] {U_t}`, U for *unreduced*: each rank has a tensor as large as Y,
+# and Y is the sum over the ranks. What can be computed locally depends on the **contracted** dim, the one that the product
+# sums over, here C:
 #
 # | | operands and result | local products | communication |
 # |---|---|---|---|
 # | 1 | `X[T, C] · W[C, F_t] -> Y[T, F_t]`; also `X[T_t, C] · W[C, F]` | blocks of Y | nothing |
-# | 2 | `X[T, C] · W[C_t, F]`: C is divided in one of the two | not possible: the shapes do not fit | gather W; or take a slice of X, for free, and it is case 3 |
+# | 2 | `X[T, C] · W[C_t, F]`: C is divided in one of the two | the shapes do not fit | gather W; or slice X, for free: case 3 |
 # | 3 | `X[T, C_t] · W[C_t, F] -> Y[T, F] {U_t}` | partial sums of Y | all-reduce, or reduce-scatter if Y may be divided |
 # | 4 | `X[T_t, C] · W[C, F_t]`: both divided, along other dims | one of the t² blocks of Y | gather X or W first |
 #
-# Data parallelism is the second half of case 1: T is divided, W is whole, and nothing is sent in forward. Tensor
-# parallelism is the first half of case 1, and case 3. ZeRO 3 is case 4, with W gathered. Case 3 on two ranks, block by block:
-# before the last step every block of Y lacks the other rank's term.
+# Data parallelism is the second half of case 1, ZeRO 3 is case 4 with W gathered. Tensor parallelism is the first half of case
+# 1, and case 3, here on two ranks, block by block: before the last step every block of Y lacks the other rank's term.
 
 # %% jupyter={"source_hidden": true}
 from dtlearn.notebook.panels import stepper
@@ -175,16 +168,14 @@ stepper(
 #
 # A feed-forward network has two weights: `up`, of shape `[C, F]`, and `down`, of shape `[F, C]`. The simplest ways to split it:
 #
-# - **Gather the weights.** Each rank stores some columns of each weight, and gathers the whole weight before it computes.
-#   But each rank computes the whole product for the same samples, so t ranks together do what one could do alone.
-# - **Gather after every layer.** Each rank computes the outputs of its columns, case 1, and gathers the outputs of all
-#   ranks before the next layer. But every rank gets the whole output of the first layer, one of the widest activations of
-#   the model, and keeps it for the backward pass.
+# - **Gather the weights.** Each rank stores some columns of each weight, and gathers the whole before it computes.
+# - **Gather after every layer.** Each rank computes the outputs of its columns, case 1, and gathers those of all ranks before
+#   the next layer.
 #
 # Both on 4 ranks, for the feed-forward network of our GPT (C = 64, F = 256) and 8 sequences of 64 tokens. The folded cell has
-# what all cells below use: `seeded`, a module whose weights are the same on every rank, in float64, so that a difference is
-# rounding or a bug; `some_input`, the same numbers on every rank; `apart`, the largest difference of two tensors; and
-# `beside`, which measures ways to split the network beside the whole. In code a batch of B sequences is (B, T, C).
+# what the cells below use: `seeded`, a module with the same weights on every rank, in float64, so that a difference is rounding
+# or a bug; `some_input`, the same numbers everywhere; `apart`, the largest difference of two tensors; and `beside`, which
+# measures ways to split the network. In code a batch of B sequences is (B, T, C).
 
 # %% jupyter={"source_hidden": true}
 # %%ranks --setup
@@ -289,9 +280,9 @@ for row in costs(naive[0], naive_record):
     print("; ".join(f"{key} {value}".strip() for key, value in row.items()))
 
 # %% [markdown]
-# Gathering the weights saves no computation, and it keeps the gathered weights until the backward pass. Gathering the
-# outputs divides the computation, but it sends more, and of what is kept for the backward pass nothing is divided.
-# Can the second layer do without the gathered input?
+# Gathering the weights saves no computation: every rank computes the whole product for the same samples. Gathering the outputs
+# divides the computation, but every rank keeps the whole output of the first layer, the widest activation of the model. Can
+# the second layer do without it?
 #
 # ## 4. Where do the ranks have to meet?
 #
@@ -305,13 +296,11 @@ for row in costs(naive[0], naive_record):
 # | Y = GELU(Z) · down | 3 | `[T, F_t] · down[F_t, C] -> Y[T, C] {U_t}` | the sum over the ranks |
 #
 # A layer that is split by columns is called **column-parallel**, one that is split by rows **row-parallel**. The output
-# of the first is divided just as the second needs its input. Nothing is gathered in between, and no rank ever has the
-# whole Z, the widest tensor of the layer.
+# of the first is divided just as the second needs its input, and no rank ever has the whole Z.
 #
-# Now the backward pass. $dY$, the gradient of the output, is the same on every rank, since all ranks compute the rest
-# of the model and the same loss. The gradients of `up` and `down` are split as these are: each rank needs that of its own
-# shard. What about $dX$? Every rank used the whole X, for its own columns: $dX = \sum_r dZ_r\, up_r^T$, and each rank can
-# compute one term of that sum.
+# Now the backward pass. $dY$ is the same on every rank, since all ranks compute the rest of the model and the same loss. Of
+# `up` and `down` each rank needs the gradient of its own shard. What about $dX$? Every rank used the whole X, for its own
+# columns: $dX = \sum_r dZ_r\, up_r^T$, and each rank can compute one term of that sum.
 
 # %%
 all_reduces = dtlearn.predict(
@@ -337,17 +326,16 @@ for event in calls:
 print(f"X has {8 * 64 * 64 * 8:,} bytes")
 
 # %% [markdown]
-# From the input of the column-parallel layer to the output of the row-parallel one is a **tensor-parallel region**. What
-# happens at its two ends is written as two operators. Each of them has a forward *and* a backward pass:
+# From the input of the column-parallel layer to the output of the row-parallel one is a **tensor-parallel region**. At its two
+# ends stand two operators, each with a forward *and* a backward pass:
 #
 # | | place | forward | backward |
 # |---|---|---|---|
 # | **f** | where every rank begins to use the whole X for its own part | passes X on | adds up the gradients of all ranks |
 # | **g** | where the ranks' partial sums have to become one tensor | adds up the partial sums of all ranks | passes the gradient on |
 #
-# They are **conjugate**: the backward pass of one is the forward pass of the other. Why does g not add up gradients?
-# For $Y = Y_0 + Y_1$ the gradient of each term is $dY$ itself, and each rank has it already. Adding up these equal
-# copies would make every gradient inside the region t times too large.
+# They are **conjugate**: the backward pass of one is the forward pass of the other. g does not add up gradients: for $Y = Y_0 +
+# Y_1$ the gradient of each term is $dY$ itself. Adding up equal copies would make every gradient inside t times too large.
 #
 # By hand, with two ranks, one token, and one feature everywhere. X = 3; `up` is (2 5), one column on each rank; `down` is
 # (1 4), one row on each; no GELU. So $Y = 3 \cdot 2 \cdot 1 + 3 \cdot 5 \cdot 4 = 66$, and the gradient of Y with respect to X
@@ -399,23 +387,19 @@ print(f"sum of the GELUs: {gelu(parts_of_z).sum().item():.3f}")
 
 # %% [markdown]
 # So Z would have to be summed first, F = 4C features for each token instead of C. Column, then row is the rule for
-# every pair of linear layers with an *elementwise* operation in between. It does not help if the operation in
-# between mixes features: a layer norm over F needs the mean of all F features, a softmax over them the sum of all
-# exponentials. In a transformer block the layer norms stand at the beginning of each half, where X is whole.
+# every pair of linear layers with an *elementwise* operation in between, and none that mixes features, such as a norm.
 #
 # ## 6. Who adds the bias?
 #
-# The bias has one element for each output feature. In a column-parallel layer it is split like the columns. In a
-# row-parallel layer every rank has all outputs, as sums over the ranks. With the bias 1 and the partial sums 6 and 60
-# from above:
+# In a column-parallel layer the bias is split like the columns. In a row-parallel layer every rank has all outputs, as sums over
+# the ranks. With the bias 1 and the partial sums 6 and 60 from above:
 #
 # | | rank 0 | rank 1 | output |
 # |---|---|---|---|
 # | each rank adds the bias to its product | 6 + 1 | 60 + 1 | 68 |
 # | right | 6 | 60 | 66 + 1 = 67 |
 #
-# If every rank adds the bias to its partial sum, it is added t times. In a new GPT all biases are zero, so the first
-# loss is right. Then all t copies learn, their sum does what the bias should do, and the loss curve looks good. What
+# In a new GPT all biases are zero, so the first loss is right. Then all t copies learn, and the loss curve looks good. What
 # breaks is a checkpoint: with another t the same weights are another function.
 
 # %% [markdown]
@@ -449,14 +433,12 @@ rank_table(
 )
 
 # %% [markdown]
-# Computation and what is kept are divided by four. Two tensors as large as X are summed up: the output in forward, and
-# the gradient of the input in backward. No rank sends a weight or the gradient of a weight. (Gathering the weights sends
-# even less here, as there are many tokens, 512, and few features, 64; but then every rank computes the whole network.)
+# Computation and what is kept are divided by four. Two tensors as large as X are summed up, and no weight is sent nor the
+# gradient of one. (Gathering the weights sends less here, as there are many tokens and few features.)
 #
 # The bias of the row-parallel layer is replicated. Does its gradient have to be summed over the ranks? No: it is
-# computed from dY, which is whole and equal on all ranks, so all ranks compute the same gradient and the same update.
-# The same holds for layer norms and everything else that stands *between* the tensor-parallel regions. This is the
-# difference from data parallelism, where ranks have different samples and every gradient has to be averaged.
+# computed from dY, which is whole and equal on all ranks, and so is the update. The same holds for layer norms and everything
+# else *between* the tensor-parallel regions. In data parallelism, with different samples, every gradient has to be averaged.
 #
 # ## 7. What is a part of attention?
 #
@@ -476,57 +458,10 @@ rank_table(
 # Once more one f and one g. (Models that keep Q, K and V in one weight have a trap here: Further, "How is a fused weight
 # cut?")
 #
-# ## 8. Who knows the loss?
+# ## 8. What does a block send?
 #
-# The two largest matrices of most language models are at their ends: the token embedding and the head, with V, the
-# vocabulary, as one dim. Both are split along it. The head is column-parallel: each rank has the logits `[B, T, V_t]`. The
-# loss of a token with logits $z$ and target $y$ is
-#
-# $$-\log \frac{e^{z_y}}{\sum_v e^{z_v}} = \log \sum_v e^{z_v - m} - (z_y - m), \qquad m = \max_v z_v.$$
-#
-# (Subtracting $m$ changes nothing in exact arithmetic, and without it $e^{z}$ overflows if $z$ is large.) The naive way
-# gathers the logits on every rank: 4.2 GB for one sequence of Llama 3. But the formula does not need all logits in one place.
-
-# %%
-per_token = dtlearn.predict(
-    "Every rank has its V/t logits of each token. How many numbers per token have to be all-reduced until every rank "
-    "knows the loss?",
-    unit="numbers per token",
-    id="ch12.per_token",
-)
-
-# %%
-# %%ranks --record loss_record -o losses
-_, targets = the_batch()
-logits = some_input(8, 64, 128)  # (B, T, V), whole, to compare with
-whole_loss = next_token_loss(logits, targets)
-whole_loss.backward()
-own_logits = tp.shard(logits, -1).requires_grad_()  # (B, T, V/t)
-with dtlearn.phase("sharded"):
-    own_loss = tp.vocabulary_parallel_cross_entropy(own_logits, targets)
-    own_loss.backward()
-losses = (
-    apart(own_loss, whole_loss),
-    apart(own_logits.grad, tp.shard(logits.grad, -1)),
-)
-losses
-
-# %% jupyter={"source_hidden": true}
-rank_0 = [event for event in part(loss_record, "sharded") if event.rank == 0]
-reduced = sum(event.nbytes for event in rank_0 if event.op == "all_reduce")
-per_token.reveal(reduced / (8 * 64 * 8), gathered=128)
-print(
-    "largest difference of the loss and of the logits' gradient from cross_entropy of the whole logits:",
-    rounded(max(max(of_rank) for of_rank in losses)),
-)
-
-# %% [markdown]
-# The backward pass needs no communication: the gradient of logit $v$ is $\mathrm{softmax}(z)_v$, minus 1 at the target,
-# divided by the number of tokens. (Further, "How is a vocabulary divided?", has both ends as exercises.)
-#
-# ## 9. What does a block send?
-#
-# Now everything together, `ParallelGPT`: two training steps on 4 ranks, compared with one process, for every parameter.
+# The token embedding and the head are split along the vocabulary, and nobody gathers the logits (Further, "How is a
+# vocabulary divided?"). Now everything together, `ParallelGPT`: two training steps on 4 ranks, compared with one process, for every parameter.
 
 
 # %%
@@ -597,18 +532,16 @@ show(
 #
 # $$4 \cdot 2bsh\,\frac{t-1}{t} = 8bsh\,\frac{t-1}{t}$$
 #
-# elements for a block, forward and backward (Narayanan et al. 2021, arXiv 2104.04473, section 3.2). They do not depend on the
-# width of the feed-forward network; they grow with h, while the weights grow with $h^2$, and with the *batch*. ZeRO 3 is the
-# opposite: it sends weights, whatever the batch is (chapter 9). And from t = 4 to 8 they hardly grow, from $6bsh$ to $7bsh$,
-# while the computation of a rank halves. So the share of communication grows with t.
+# elements for a block, forward and backward (Narayanan et al. 2021, arXiv 2104.04473, section 3.2). They grow with h, while the
+# weights grow with $h^2$, and with the *batch*. ZeRO 3 is the opposite: it sends weights, whatever the batch is (chapter 9). And
+# from t = 4 to 8 they hardly grow, from $6bsh$ to $7bsh$, while the computation of a rank halves.
 #
-# ## 10. What is still whole?
+# ## 9. What is still whole?
 #
-# Inside the tensor-parallel regions a rank keeps its part of the activations. *Between* them, at the layer norms, the
-# residual sums and dropout, every rank keeps the whole tensor, and all of them compute the same thing. But these operations
-# treat each *token* on its own. So there one can divide the tokens, `X[B, T_t, C]`. That is **sequence parallelism**
-# (Korthikanti et al. 2022, arXiv 2205.05198; chapter 13 has other ways to divide a sequence). At the ends of a region the
-# tensor changes from one division to the other:
+# *Between* the tensor-parallel regions, at the layer norms, the residual sums and dropout, every rank keeps the whole tensor, and
+# all compute the same. But these operations treat each *token* on its own, so there one can divide the tokens, `X[B, T_t, C]`:
+# **sequence parallelism** (Korthikanti et al. 2022, arXiv 2205.05198; chapter 13 has other ways to divide a sequence). At the
+# ends of a region the tensor changes from one division to the other:
 #
 # | | tensor parallelism | with sequence parallelism | backward of that |
 # |---|---|---|---|
@@ -656,12 +589,11 @@ show(
 )
 
 # %% [markdown]
-# (The shapes are those of rank 0, which has 12 of the 48 tokens.) One thing changes silently. A layer norm's weights are
-# replicated, and until now every rank computed their whole gradient. Now a rank's norm sees T/t tokens, so each rank has
-# *one term* of the gradient, and the terms have to be added up after the backward pass (Further, "What does sequence
-# parallelism keep?").
+# (The shapes are those of rank 0, which has 12 of the 48 tokens.) One thing changes silently: a rank's layer norm now sees T/t
+# tokens, so each rank has *one term* of the gradient of its weights. The terms have to be added up after the backward pass
+# (Further, "What does sequence parallelism keep?").
 #
-# ## 11. How does it break?
+# ## 10. How does it break?
 #
 # Suppose that somebody removes f from all layers, because it does nothing in forward. A GPT is trained for 15 steps.
 
@@ -741,15 +673,14 @@ rank_table(
 )
 
 # %% [markdown]
-# The four ranks have learned to work together with four different sets of norms, biases and positions. The loss curve
-# does not show it. The saved model shows it a little, since it has only one of these sets. A comparison of gradients
-# with one process (section 9) shows it at once, and so does a comparison of a replicated parameter between two ranks:
-# here it has to be equal on both to the last bit.
+# The four ranks have learned to work together with four different sets of norms, biases and positions. The saved model shows
+# it a little, since it has only one of these sets. A comparison of gradients with one process (section 8) shows it at once, and
+# so does a replicated parameter, which has to be equal on all ranks to the last bit.
 #
-# ## 12. How many ranks, and when?
+# ## 11. How many ranks, and when?
 #
-# With more ranks, each computes less. What a rank sends is not divided; it even grows a little. Inside a node links are fast.
-# With more ranks than a node has, the same bytes also go through network cards.
+# With more ranks, each computes less, and sends no less. With more ranks than a node has, the same bytes also go through
+# network cards.
 
 # %%
 two_nodes = dtlearn.predict.choice(
@@ -812,15 +743,13 @@ show(
 )
 
 # %% [markdown]
-# Even inside a node the efficiency falls with t. What counts is the ratio of computation to communication, $72bsh^2/t$
-# operations to $8bsh$ elements: it is proportional to $h/t$ and does not depend on the batch. So a large t is for wide
-# layers; for a narrow one data parallelism is better.
+# Even inside a node the efficiency falls with t: $72bsh^2/t$ operations to $8bsh$ elements, a ratio proportional to $h/t$, and
+# independent of the batch. So a large t is for wide layers.
 #
-# **When to use it.** If a layer and its activations fit on one device, and the batch is large enough for data parallelism,
-# that is simpler, and sends less if a step has more than about 3h tokens on all ranks together: it all-reduces the gradients
-# of the 12 h² parameters of a block, tensor parallelism four tensors with h elements for each token. Tensor parallelism is
-# for layers that are too wide, for activations that are too large, and for a batch that cannot grow: it is the only strategy
-# so far that computes one sample faster. Keep it inside a node. Chapter 14 combines all strategies.
+# **When to use it.** For layers that are too wide, for activations that are too large, and for a batch that cannot grow: it is
+# the only strategy so far that computes one sample faster. Keep it inside a node. Otherwise data parallelism is simpler, and
+# sends less if a step has more than about 3h tokens on all ranks together: it all-reduces the gradients of the 12 h² parameters
+# of a block, tensor parallelism four tensors with h elements for each token. Chapter 14 combines all strategies.
 
 # %% [markdown]
 # # Further
@@ -832,14 +761,14 @@ show(
 # | How is a weight cut, and drawn? | section 2 | 3 |
 # | How is a fused weight cut? | section 7 | 4 |
 # | What if heads are shared? | section 7 | |
-# | How is a vocabulary divided? | section 8 | 5, 6 |
-# | What is split in a GPT, and what does it send? | section 9 | 7 |
-# | What does sequence parallelism keep? | section 10 | 8 |
+# | How is a vocabulary divided? | section 4 | 5, 6 |
+# | What is split in a GPT, and what does it send? | section 8 | 7 |
+# | What does sequence parallelism keep? | section 9 | 8 |
 # | Which random numbers are equal? | section 7, chapter 8 | 9 |
 # | Can the all-reduce be hidden? | section 4 | |
-# | How long is the gradient, and who saves what? | section 9, chapter 9 | |
-# | What do two nodes cost? | section 12 | |
-# | What if the ranks read different batches? | section 9 | |
+# | How long is the gradient, and who saves what? | section 8, chapter 9 | |
+# | What do two nodes cost? | section 11 | |
+# | What if the ranks read different batches? | section 8 | |
 # | Where do the libraries do it? | section 2 | |
 # | Can one split along two dims at once? | section 2 | |
 #
@@ -1036,7 +965,8 @@ for way in ("summed", "not summed"):
 #
 # ## How is a vocabulary divided?
 #
-# *Needs: section 8.* **The embedding.** Rank $r$ has the rows of its V/t tokens, `E[V_t, C]`, and looks up only these. For all
+# *Needs: section 4.* The two largest matrices of most language models are at their ends: the token embedding and the head, V
+# x C each, with V the size of the vocabulary. **The embedding.** Rank $r$ has the rows of its V/t tokens, `E[V_t, C]`, and looks up only these. For all
 # other tokens it contributes zeros. The sum over the ranks is the embedding, since exactly one rank contributes the row of
 # each token. With V = 8 on 2 ranks:
 #
@@ -1068,7 +998,51 @@ dtlearn.show_source(
 # same gradients here, but PyTorch warns that such a backward pass may be wrong without an error, and that it will not be
 # supported. As an autograd function, g says what backward does. The same holds for the loss.)
 #
-# **The loss** of section 8: the maximum has no gradient, and needs none; it appears twice in the formula, and the two cancel.
+# **The loss.** The head is column-parallel: each rank has the logits `[B, T, V_t]`. The loss of a token with logits $z$ and
+# target $y$ is
+#
+# $$-\log \frac{e^{z_y}}{\sum_v e^{z_v}} = \log \sum_v e^{z_v - m} - (z_y - m), \qquad m = \max_v z_v.$$
+#
+# (Subtracting $m$ changes nothing in exact arithmetic, and without it $e^{z}$ overflows if $z$ is large.) The naive way
+# gathers the logits on every rank: 4.2 GB for one sequence of Llama 3. But the formula does not need all logits in one place.
+
+# %%
+per_token = dtlearn.predict(
+    "Every rank has its V/t logits of each token. How many numbers per token have to be all-reduced until every rank "
+    "knows the loss?",
+    unit="numbers per token",
+    id="ch12.per_token",
+)
+
+# %%
+# %%ranks --record loss_record -o losses
+_, targets = the_batch()
+logits = some_input(8, 64, 128)  # (B, T, V), whole, to compare with
+whole_loss = next_token_loss(logits, targets)
+whole_loss.backward()
+own_logits = tp.shard(logits, -1).requires_grad_()  # (B, T, V/t)
+with dtlearn.phase("sharded"):
+    own_loss = tp.vocabulary_parallel_cross_entropy(own_logits, targets)
+    own_loss.backward()
+losses = (
+    apart(own_loss, whole_loss),
+    apart(own_logits.grad, tp.shard(logits.grad, -1)),
+)
+losses
+
+# %% jupyter={"source_hidden": true}
+rank_0 = [event for event in part(loss_record, "sharded") if event.rank == 0]
+reduced = sum(event.nbytes for event in rank_0 if event.op == "all_reduce")
+per_token.reveal(reduced / (8 * 64 * 8), gathered=128)
+print(
+    "largest difference of the loss and of the logits' gradient from cross_entropy of the whole logits:",
+    rounded(max(max(of_rank) for of_rank in losses)),
+)
+
+# %% [markdown]
+# The backward pass needs no communication: the gradient of logit $v$ is $\mathrm{softmax}(z)_v$, minus 1 at the target,
+# divided by the number of tokens. The maximum has no gradient, and needs none; it appears twice in the formula, and the two
+# cancel.
 
 # %% [markdown]
 # **Exercise 6.** Cross entropy of sharded logits.
@@ -1094,7 +1068,7 @@ dtlearn.show_source(page_cross_entropy, summary="page_cross_entropy.py, the whol
 #
 # ## What is split in a GPT, and what does it send?
 #
-# *Needs: section 9.* What is split, and how, read from the layers of `ParallelGPT`:
+# *Needs: section 8.* What is split, and how, read from the layers of `ParallelGPT`:
 
 # %%
 # %%ranks -o splits
@@ -1121,7 +1095,7 @@ show(
 
 # %% [markdown]
 # Only the norms, the biases of row-parallel layers and the position embedding are replicated; together they are a small
-# part of the parameters. What a block sends, measured on 1, 2, 3 and 4 ranks, beside section 9's formula:
+# part of the parameters. What a block sends, measured on 1, 2, 3 and 4 ranks, beside section 8's formula:
 
 # %%
 # %%ranks --record sent_record
@@ -1168,7 +1142,7 @@ show(
 # %% [markdown]
 # ## What does sequence parallelism keep?
 #
-# *Needs: section 10.* First without it:
+# *Needs: section 9.* First without it:
 
 # %%
 activations = dtlearn.predict.choice(
@@ -1391,7 +1365,7 @@ print("of the last activations:", rounded(off))
 
 # %% [markdown]
 # The activations differ, and still all ranks have the same loss. It is computed from the all-reduced maximum, sum and
-# target logit of section 8, which are the same everywhere, right or wrong. So equal losses prove nothing here. Compare
+# target logit of the whole vocabulary, which are the same everywhere, right or wrong. So equal losses prove nothing here. Compare
 # a tensor or a parameter that should be replicated. And a recomputation that restores one state only:
 
 # %%
@@ -1498,7 +1472,7 @@ print(f"the all-reduce alone takes {1e3 * travels:.0f} ms")
 #
 # ## How long is the gradient, and who saves what?
 #
-# *Needs: section 9, chapter 9.* **The global norm** is the root of a sum of squares. A rank has the gradients of its shards
+# *Needs: section 8, chapter 9.* **The global norm** is the root of a sum of squares. A rank has the gradients of its shards
 # and of the replicated parameters. Summing all squares over all ranks counts the replicated ones t times. So each rank
 # counts its shards, and only one rank of the group counts what is replicated:
 
@@ -1557,7 +1531,7 @@ print("difference of the loss:", rounded(max(off for *_, off in resharded)))
 # %% [markdown]
 # ## What do two nodes cost?
 #
-# *Needs: section 12.* Three clusters that differ only in the network between nodes: the efficiency of a block of GPT-3, 100 %
+# *Needs: section 11.* Three clusters that differ only in the network between nodes: the efficiency of a block of GPT-3, 100 %
 # if t GPUs are t times as fast as one.
 
 # %% jupyter={"source_hidden": true}
@@ -1679,7 +1653,7 @@ rank_table(
 #
 # ## What if the ranks read different batches?
 #
-# *Needs: section 9.* The ranks of a tensor-parallel group have to have the same samples. If each takes batches of its own,
+# *Needs: section 8.* The ranks of a tensor-parallel group have to have the same samples. If each takes batches of its own,
 # as in data parallelism, two things can happen. With equal shapes nothing fails, and nothing even differs between the ranks:
 # the embedding adds up the rows of unrelated tokens, all ranks go on with the same sums, and the loss falls, only more
 # slowly. The batches themselves have to be compared. With different shapes, the run is stopped, and says which rank
@@ -1689,6 +1663,8 @@ rank_table(
 # %%
 def another_batch_on_rank_3():
     """A forward pass in which rank 3 has fewer samples."""
+    from dtlearn.models import load_corpus
+
     samples = 4 if torch.distributed.get_rank() == 3 else 8
     x, y = next(load_corpus().batches(1, samples, 64))
     x, y = x.to(dtlearn.device()), y.to(dtlearn.device())
@@ -1893,14 +1869,8 @@ print("difference of the loss and of the gradients from one process:", rounded(o
 # split along their weights. Norms, softmax, dropout and residual sums have hardly any weights, but activations: half of what
 # this chapter had to get right is about them.
 #
-# **"With 2 ranks it halves the activations."** Only those inside the tensor-parallel regions: in our block 63 % are left. With
-# sequence parallelism, and the inputs gathered again, they are halved.
-#
 # **"A split matrix is multiplied in parts, and the results are concatenated."** Only if it was split by columns. If it
 # was split by rows, they are partial sums and have to be added (section 2).
-#
-# **"The parts of the model are independent, so nothing has to be exchanged during training."** They are parts of one
-# function. Each block exchanges four tensors of the size of its input, for each micro-batch (section 9).
 #
 # **"Model parallelism solves the communication problem of data parallelism."** It solves a problem of memory. A
 # data-parallel rank sends its gradients once per step, a tensor-parallel rank sends activations or their gradients four

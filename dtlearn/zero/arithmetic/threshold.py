@@ -1,4 +1,4 @@
-"""How many tokens a GPU needs in a step so that its products take as long as its messages.
+"""The tokens that a GPU needs in a step so that its products take as long as its messages.
 
 Both grow with the parameters, so their number cancels: what is left is a rate of the GPU over a rate of the link.
 
