@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, NullFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from ..style import INK, LINE_LOOKS, MUTED, headline, new_figure, style
+
+_AROUND = 5  # the figure ends at so many times the longest messages, and begins at so small a part of the shortest
 
 
 def step_over_tokens(
@@ -40,26 +43,23 @@ def step_over_tokens(
         ax.set_xscale("log", base=2)
         ax.set_yscale("log")
         ax.plot(tokens, [1e3 * computation[n] for n in tokens], color=INK, lw=2)
-        ax.annotate(
-            "computation",
-            (tokens[0], 1e3 * computation[tokens[0]]),
-            (6, 10),
-            textcoords="offset points",
-            rotation=30,
-            rotation_mode="anchor",
-            color=INK,
-        )
+        low, high = min(communication.values()) / _AROUND, max(communication.values()) * _AROUND
+        named = min(tokens[-1], max(tokens[0], high / 2 / per_token))  # a point of the line that is in the figure
+        at_the_line: dict[str, Any] = {"textcoords": "offset points", "ha": "right", "color": INK}
+        ax.annotate("computation", (named, 1e3 * named * per_token), (-8, 0), **at_the_line)
+        is_late = (max(communication.values()) / per_token) ** 2 > tokens[0] * tokens[-1]  # crosses in the right half
+        side, shift, align = (tokens[0], 4, "left") if is_late else (tokens[-1], -2, "right")
         for (way, seconds), (color, dashes, marker) in zip(communication.items(), LINE_LOOKS, strict=False):
             ax.axhline(1e3 * seconds, color=color, ls=dashes, lw=1.6)
             crossing = seconds / per_token
             words = f"{way}: {crossing:,.0f} tokens"
             if tokens[0] <= crossing <= tokens[-1]:
                 ax.plot(crossing, 1e3 * seconds, marker, color=color, ms=7, mec="white", zorder=4)
-            ax.annotate(
-                words, (tokens[-1], 1e3 * seconds), (-2, 3), textcoords="offset points", ha="right", color=color
-            )
+            ax.annotate(words, (side, 1e3 * seconds), (shift, 3), color=color, textcoords="offset points", ha=align)
         ax.set_xticks(tokens, [f"{n:,}" for n in tokens])
         ax.set_xlim(tokens[0], tokens[-1])
+        ax.set_ylim(1e3 * low, 1e3 * high)
+        ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         for axis in (ax.xaxis, ax.yaxis):
             axis.set_minor_formatter(NullFormatter())

@@ -19,7 +19,9 @@ def test_a_crossing_outside_the_figure_has_no_point_but_its_words():
     assert len(ax.lines) == 2
 
 
-@pytest.mark.parametrize("wrong", [({}, {"a": 1}), (PRODUCTS, {}), (PRODUCTS, {"a": 0}), (PRODUCTS, dict.fromkeys("abcdef", 1.0))])
+@pytest.mark.parametrize(
+    "wrong", [({}, {"a": 1}), (PRODUCTS, {}), (PRODUCTS, {"a": 0}), (PRODUCTS, dict.fromkeys("abcdef", 1.0))]
+)
 def test_bad_input_is_refused(wrong):
     with pytest.raises(ValueError, match="are needed"):
         step_over_tokens(*wrong)
