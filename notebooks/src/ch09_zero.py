@@ -60,10 +60,9 @@ needed = dtlearn.predict.choice(
 # %% [markdown]
 # First the naive thing: DDP, on 2 ranks and on 4, with the ledger of chapter 8. The model is the GPT of chapter 3 with
 # 6 blocks, in fp32, so a parameter takes 4 bytes, its gradient 4, and Adam's state 8. The gradients are views of DDP's
-# buckets, so they are not there twice. The folded cell has, for all ranks, `fresh_model()`, the same model each time;
-# `my_batch()`, this rank's part of a batch; `digest`, a short name for the bits of some tensors; and `make(stage)`, which
-# we shall need in section 5. (`--setup`: a rank that has to be replaced later runs this cell again. `-o copies`: what
-# stands in the last line arrives here, a list with an entry for each rank.)
+# buckets. The folded cell has, for all ranks, `fresh_model()`, the same model each time; `my_batch()`, this rank's part of a
+# batch; `digest`, a short name for the bits of some tensors; and `make(stage)`, for section 5. (`-o copies`: the last line's
+# values arrive here, a list with an entry for each rank.)
 
 # %% jupyter={"source_hidden": true}
 # %%ranks --setup
@@ -229,9 +228,8 @@ needed.reveal()
 # |---|---|---|---|
 # | w0 w1 w2 | w3 w4 w5 | b0 b1 b2 | b3 0 0 |
 #
-# The zeros at the end are **padding**. With it all shards have one length, which `all_gather_into_tensor` and
-# `reduce_scatter_tensor` need. The part of *one* parameter that lies in a rank's shard is a **piece**: rank 1 has the
-# piece w[3:6], and of the bias it has an empty piece. (There are other ways to divide: Further, "Where may one cut?")
+# The zeros at the end are **padding**: the collectives need shards of one length. The part of *one* parameter that lies in a
+# rank's shard is a **piece**: rank 1 has the piece w[3:6], and of the bias an empty one.
 #
 # ## 3. What can one rank update alone?
 #
@@ -295,9 +293,8 @@ dtlearn.show_source(
 # ## 4. Which gradients does a rank need?
 #
 # After stage 1 a rank has gradients of all parameters, and uses those of its shard. **Stage 2** lets go of the others.
-# The moment matters. If the reduce-scatter waits until backward has ended, all gradients are there at once, and that is
-# the peak that we want to avoid. So it is launched inside backward, as DDP's all-reduce is (chapter 3): when the last
-# gradient of a bucket is there, the bucket is reduced and the full gradients are freed.
+# The moment matters: after backward all gradients would be there at once. So the reduce-scatter is launched inside backward, as
+# DDP's all-reduce is (chapter 3): when the last gradient of a bucket is there, it is reduced and the full gradients are freed.
 #
 # | backward has done | gradients held, stage 1 | gradients held, stage 2, buckets of one layer |
 # |---|---|---|
@@ -829,20 +826,10 @@ dtlearn.show_source(page_zero2, summary="page_zero2.py, the whole file")
 # Buckets are launched in one order on all ranks, because a collective pairs the first call of each rank with the first
 # of the others, the second with the second. So a bucket that is complete waits for those before it.
 #
-# The package's classes compute the same, to the last bit. `ZeroRedundancyOptimizer` has the buffers and the step, and
-# adds:
-#
-# - a piece for each parameter in place of one shard for each bucket, so that each parameter has its own options;
-# - places between backward and step where gradients are clipped (section 10) and unscaled (chapter 7);
-# - state dicts that fit any number of ranks (section 12).
-#
-# `ShardedGradients` has the hooks, and adds:
-#
-# - parameters that get no gradient in some pass, on one rank or on all: they are sent as zeros when backward has ended;
-# - `no_sync()`, for the next section, and checkpointing;
-# - copies of the model (a best model, a moving average), and layers that are frozen or unfrozen later;
-# - errors in place of numbers that would be wrong.
-
+# The package's classes compute the same, to the last bit. `ZeroRedundancyOptimizer` adds a piece for each parameter, so that each
+# has its own options, places between backward and step where gradients are clipped and unscaled, and state dicts that fit any
+# number of ranks. `ShardedGradients` adds zeros for parameters that get no gradient in some pass, `no_sync()`, checkpointing,
+# copies of the model, layers that are frozen or unfrozen later, and errors in place of numbers that would be wrong.
 
 # %% jupyter={"source_hidden": true}
 def most_at_once(records):
@@ -1301,13 +1288,10 @@ rank_table(
 #
 # ## Which optimizers need a whole layer?
 #
-# *Needs: section 3.* Texts on training strategies often list "optimizer parallelism", and mean different things by it. Where
-# it is a form of parallelism at all, it is what this chapter does: the optimizer's state and its work are divided over the
-# ranks. (One of the sources of this course explains it by "asynchronous optimizers such as AdaGrad or Adam". These are
-# not asynchronous; asynchrony is a matter of how gradients reach the parameters, chapter 4.)
-#
-# All of it rests on one property: the update of an element needs that element only. SGD, momentum and Adam have it.
-# Some optimizers look at a whole layer. **LAMB** (You et al. 2019, arXiv 1904.00962; chapter 3) scales the update of each
+# *Needs: section 3.* Texts on training strategies often list "optimizer parallelism". Where it is a form of parallelism at all,
+# it is what this chapter does. (One of the sources of this course explains it by "asynchronous optimizers such as AdaGrad or
+# Adam". These are not asynchronous; asynchrony is a matter of how gradients reach the parameters, chapter 4.) It rests on one
+# property: the update of an element needs that element only. Some optimizers look at a whole layer. **LAMB** (You et al. 2019, arXiv 1904.00962; chapter 3) scales the update of each
 # layer by a **trust ratio**, the norm of its weights over the norm of its update. If a layer lies on two ranks, each rank
 # alone would compute the ratio of its piece. The squares have to be summed over the ranks, for all layers in one small
 # all-reduce.
@@ -1366,12 +1350,9 @@ for name, off in layerwise[0].items():
 #
 # ## Saved by 4 ranks, loaded by 2?
 #
-# *Needs: section 5.* A checkpoint of a job with stage 3 has two forms. **Sharded**: each rank writes what it has, with a
-# description of what that is; nothing is sent. **Consolidated**: one whole state, as a model without ranks would save it; it
-# has to be gathered somewhere, and the whole state must fit there. The question that decides is whether the job goes on with
-# another number of ranks.
-#
-# By hand, a bucket of 10 elements. The shards that 4 ranks saved, and those that 2 ranks need:
+# *Needs: section 5.* A checkpoint of a job with stage 3 is **sharded**, each rank writes what it has, with a description of
+# what that is; or **consolidated**, one whole state that is gathered somewhere, and has to fit there. A sharded one has to serve
+# another number of ranks, too. By hand, a bucket of 10 elements. The shards that 4 ranks saved, and those that 2 ranks need:
 #
 # | saved at 4 ranks | rank 0: 0 1 2 | rank 1: 3 4 5 | rank 2: 6 7 8 | rank 3: 9 and 2 of padding |
 # |---|---|---|---|---|
@@ -1617,15 +1598,12 @@ rank_table(
 )
 
 # %% [markdown]
-# - **P, then 2P.** The model, and DDP's buckets, which are as large as all gradients together. (DDP begins with a
-#   broadcast of rank 0's parameters, from a copy of P. If it is freed only after the buckets are there, 3P are printed.)
-# - **3P.** The gradients themselves; with `gradient_as_bucket_view=True` this line would stay at 2P.
-# - **5P or 4P.** Adam's two moments are made in the first step: 2P, or half of that on each of 2 ranks. What the ledger
-#   shows beyond that are temporaries of one update, 1.00 MB each: two at most without ZeRO, and three with it, since
-#   PyTorch's class sorts the tensors by size, and the weights come one after the other.
-# - On the GPU of the recipe the allocator gives each weight of 16.00 MB a block of 16 MiB, 16.78 MB: 20 of them are 335.5 MB.
-# - The recipe says that ZeRO halves the peak memory of `step()`. That holds for what the step adds, 369 MB where it
-#   was 705. The peak itself falls by a fifth.
+# P is the model; DDP's buckets add another P (and its first broadcast, at times, a third for a moment), the gradients a third.
+# Adam's two moments are made in the first step: 2P, or half of that on each of 2 ranks. Beyond that the ledger shows
+# temporaries of one update, 1.00 MB each: two at most without ZeRO, and three with it, since PyTorch's class sorts the tensors
+# by size, and the weights come one after the other. On the recipe's GPU the allocator gives each weight of 16.00 MB a block of
+# 16 MiB: 20 of them are 335.5 MB. The recipe says that ZeRO halves the peak memory of `step()`. That holds for what the step
+# adds, 369 MB where it was 705. The peak itself falls by a fifth.
 #
 # Both ranks call `torch.manual_seed(0)` and then draw their samples, so both train on the *same* samples. And what it prints
 # as "params sum" is not the sum of the parameters: `sum(model.parameters())` adds tensors of shapes (500, 500) and (500,), and
@@ -1636,11 +1614,10 @@ print("'params sum' with and without ZeRO, equal to the last bit:", whole_sum ==
 
 # %% [markdown]
 # What does PyTorch's class send? DDP has averaged *all* gradients on all ranks: $2Ψ(N-1)/N$ elements. Then each
-# parameter is broadcast by its owner: another $Ψ(N-1)/N$. Together that is $3Ψ$, half as much again as stage 1 needs;
-# it is the price of a class that works behind an unchanged DDP. (Ours does so too, by default. `gradients="local"` is
-# the paper's way.) And it hands out whole tensors, the largest first, each to the rank with the fewest elements so far.
-# For 20 equal layers that is even. For a model whose embedding is half of all parameters it is not: on 8 ranks one of
-# them has half of the state.
+# parameter is broadcast by its owner: another $Ψ(N-1)/N$. Together that is half as much again as stage 1 needs, the price of a
+# class that works behind an unchanged DDP. (Ours does so too, by default. `gradients="local"` is the paper's way.) And it hands
+# out whole tensors, the largest first. For 20 equal layers that is even. For a model whose embedding is half of all parameters
+# it is not: on 8 ranks one of them has half of the state.
 #
 # ## What is held that should be free?
 #
@@ -1818,19 +1795,6 @@ for name, (off, bits) in beside[0].items():
 #
 # Hooks run in `__call__`, so this unit is not gathered. The package says so in an error. With `fully_shard` an
 # operation on one of its own parameters fails: "got mixed torch.Tensor and DTensor".
-# </details>
-#
-# <details><summary>An optimizer was built before the model was sharded. What does it update?</summary>
-#
-# Parameters that the model no longer has. The loss would stay where it is; the package and `fully_shard`'s
-# documentation say: shard first, then build the optimizer.
-# </details>
-#
-# <details><summary>A checkpoint of 8 ranks is loaded by 8 ranks of a job whose units are other classes. Does rank 3
-# get what rank 3 saved?</summary>
-#
-# No. The buckets differ, and so do the shards. That is why a saved piece says which elements of which parameter it
-# is.
 # </details>
 #
 # <details><summary>Muon with stage 1: why not cut every matrix into equal pieces, and update them apart?</summary>

@@ -20,8 +20,7 @@
 # | 10. How does it break? | a loss curve that looks good | 3 |
 # | 11. How many ranks, and when? | a cliff at the end of the node | 4 |
 #
-# After it you can say where the ranks of a split transformer block communicate, why there and nowhere else, and what it
-# costs. MB are $10^6$ bytes and GB $10^9$.
+# After it you can say where the ranks of a split transformer block communicate, why only there, and what it costs. MB are $10^6$ bytes and GB $10^9$.
 
 # %% jupyter={"source_hidden": true}
 # %load_ext dtlearn
@@ -173,9 +172,9 @@ stepper(
 #   the next layer.
 #
 # Both on 4 ranks, for the feed-forward network of our GPT (C = 64, F = 256) and 8 sequences of 64 tokens. The folded cell has
-# what the cells below use: `seeded`, a module with the same weights on every rank, in float64, so that a difference is rounding
-# or a bug; `some_input`, the same numbers everywhere; `apart`, the largest difference of two tensors; and `beside`, which
-# measures ways to split the network. In code a batch of B sequences is (B, T, C).
+# what the cells below use: `seeded`, a module with the same weights on every rank, in float64; `some_input`, the same numbers
+# everywhere; `apart`, the largest difference of two tensors; and `beside`, which measures ways to split the network. In code a
+# batch of B sequences is (B, T, C).
 
 # %% jupyter={"source_hidden": true}
 # %%ranks --setup
@@ -290,7 +289,6 @@ for row in costs(naive[0], naive_record):
 #
 # | step | case | operands and result | communication |
 # |---|---|---|---|
-# | X | | `X[T, C]`: every rank has the same X | |
 # | Z = X · up | 1 | `X[T, C] · up[C, F_t] -> Z[T, F_t]` | none |
 # | GELU(Z) | | `[T, F_t]`: element by element | none |
 # | Y = GELU(Z) · down | 3 | `[T, F_t] · down[F_t, C] -> Y[T, C] {U_t}` | the sum over the ranks |
@@ -434,7 +432,7 @@ rank_table(
 
 # %% [markdown]
 # Computation and what is kept are divided by four. Two tensors as large as X are summed up, and no weight is sent nor the
-# gradient of one. (Gathering the weights sends less here, as there are many tokens and few features.)
+# gradient of one.
 #
 # The bias of the row-parallel layer is replicated. Does its gradient have to be summed over the ranks? No: it is
 # computed from dY, which is whole and equal on all ranks, and so is the update. The same holds for layer norms and everything
@@ -460,8 +458,7 @@ rank_table(
 #
 # ## 8. What does a block send?
 #
-# The token embedding and the head are split along the vocabulary, and nobody gathers the logits (Further, "How is a
-# vocabulary divided?"). Now everything together, `ParallelGPT`: two training steps on 4 ranks, compared with one process, for every parameter.
+# The embedding and the head are split along the vocabulary (Further). Now everything together, `ParallelGPT`: two training steps on 4 ranks, compared with one process, for every parameter.
 
 
 # %%
@@ -525,8 +522,7 @@ show(
 )
 
 # %% [markdown]
-# Attention and the feed-forward network have one g and one f each: two all-reduces in forward, and two in backward, in
-# the reverse order. Everything else is local. Each of the four has the size of X: b sequences, s tokens, h features, $bsh$
+# One g and one f each, two all-reduces in forward and two in backward; everything else is local. Each of the four has the size of X: b sequences, s tokens, h features, $bsh$
 # elements (b, s and h are the papers' letters; in code B, T and C). A ring all-reduce of n elements sends $2n(t-1)/t$
 # elements from each rank (chapter 2). So each rank sends
 #
@@ -875,14 +871,11 @@ for way, off in attention_off[0].items():
     print(f"{way}: difference of Y over the largest element of Y: {rounded(off)}")
 
 # %% [markdown]
-# Split by heads, the result is that of the whole attention. In pieces from top to bottom it is another function, and the
-# shapes fit. Training from scratch does not show it: it trains another model, which also has attention. But a
-# checkpoint of one layout that is loaded as the other is useless.
-#
-# Two layouts of a fused weight are common. In **blocks**, as in GPT-2, all rows of q come first, then those of k and v;
-# a rank collects its heads' rows from each of the three. In **groups**, as in Megatron-LM and BLOOM, q, k and v of head
-# 0 come first, then those of head 1, and so on. There contiguous pieces are right if they end between heads. Before you
-# split a fused weight, look up which layout it has.
+# The shapes fit, and it is another function. Training from scratch does not show it: it trains another model, which also has
+# attention. But a checkpoint of one layout that is loaded as the other is useless. Two layouts are common. In **blocks**, as in
+# GPT-2, all rows of q come first, then those of k and v; a rank collects its heads' rows from each of the three. In
+# **groups**, as in Megatron-LM and BLOOM, q, k and v of head 0 come first, then those of head 1, and so on: there contiguous
+# pieces are right if they end between heads.
 #
 # **Grouped queries.** Many models have fewer heads of K and V than of Q (grouped-query attention, Ainslie et al. 2023, arXiv
 # 2305.13245): query heads that follow one another share one head of K and V, and there is less to compute and to keep. With
@@ -1290,8 +1283,7 @@ dtlearn.show_source(
 # The same seed on all ranks makes the first right and the second wrong, a seed for each rank the reverse. So two random
 # states are needed: the default one, equal on all ranks, and one of each rank's own. Megatron-LM's seeds are `seed` and
 # `seed + 2718 + rank`, with the rank in the tensor-parallel group. Inside tensor-parallel regions the second state takes the
-# place of the default one; Megatron-LM calls this *fork*. Afterwards the default state goes on where it was, however many
-# numbers a rank has drawn in between.
+# place of the default one; Megatron-LM calls this *fork*. Afterwards the default state goes on where it was.
 #
 # **Recomputation** (chapter 8) runs a forward pass a second time, in backward, and has to draw the same masks as the first
 # time. So before the first run one keeps the states, of *both* generators; before the second run one sets them back, and
@@ -1833,9 +1825,9 @@ print("difference of the loss and of the gradients from one process:", rounded(o
 # not decide by themselves how to split a layer: a plan, or the model's code, says which layers are column-parallel and
 # which are row-parallel.
 #
-# The same tutorial says that PyTorch has nothing of the kind. It has DTensor and `parallelize_module`. Another imports
-# DTensor from `torch.distributed._tensor`, a private name of earlier versions, and calls `Shard(1)` "column-wise". That
-# is right for a matrix, but for `linear.weight`, (out, in), `ColwiseParallel` is `Shard(0)` (section 2).
+# The same tutorial says that PyTorch has nothing of the kind. Another imports DTensor from `torch.distributed._tensor`, a private
+# name of earlier versions, and calls `Shard(1)` "column-wise". That is right for a matrix, but for `linear.weight`, (out, in),
+# `ColwiseParallel` is `Shard(0)` (section 2).
 #
 # To read Megatron-LM, begin with `mappings.py`: it is section 4, with `copy_to_tensor_parallel_region` for f and
 # `reduce_from_tensor_parallel_region` for g. Then `layers.py`, where `LinearWithGradAccumulationAndAsyncCommunication` is "Can
@@ -1884,25 +1876,11 @@ print("difference of the loss and of the gradients from one process:", rounded(o
 # (256, 4096). PyTorch stores (out, in), and a column-parallel layer divides the outputs: dim 0.
 # </details>
 #
-# <details><summary>A block has its up projection row-parallel and its down projection column-parallel. What does it
-# cost?</summary>
-#
-# The up projection yields partial sums of 4C features, which have to be all-reduced before GELU: four times as much as
-# the g of the right order. The output of the down projection is divided by columns, and has to be gathered as well.
-# </details>
-#
 # <details><summary>t = 4, the loss is the same on the four ranks, but the weight of the last norm is not. What do you
 # suspect?</summary>
 #
 # A dropout mask after g that is not equal on all ranks, a replicated parameter that was initialised from different
 # seeds, or an f without its all-reduce. The loss does not show it: it is computed from all-reduced numbers.
-# </details>
-#
-# <details><summary>Each of four tensor-parallel ranks has its own sampler, as in data parallelism. What differs between
-# the ranks?</summary>
-#
-# Only the batches. After the embedding's all-reduce all ranks have the same sums, of rows that belong to different
-# samples, and the loss is the same, too. The model learns from mixed samples, and nothing fails.
 # </details>
 #
 # <details><summary>The loss of the first step agrees with one process, that of the second does not. Where do you
@@ -1917,11 +1895,6 @@ print("difference of the loss and of the gradients from one process:", rounded(o
 #
 # Without sequence parallelism none: those of shards belong to one rank, those of replicated parameters are equal. With
 # sequence parallelism those of norms and of biases after the reduce-scatter. In both, copied heads of K and V.
-# </details>
-#
-# <details><summary>A model has 8 heads of K and V. Which t costs no copies?</summary>
-#
-# 1, 2, 4 and 8. With t = 16 each of them is on two ranks.
 # </details>
 #
 # ## Glossary
