@@ -831,6 +831,7 @@ dtlearn.show_source(page_zero2, summary="page_zero2.py, the whole file")
 # number of ranks. `ShardedGradients` adds zeros for parameters that get no gradient in some pass, `no_sync()`, checkpointing,
 # copies of the model, layers that are frozen or unfrozen later, and errors in place of numbers that would be wrong.
 
+
 # %% jupyter={"source_hidden": true}
 def most_at_once(records):
     """The maximum of the bytes of gradients and of buckets that are being sent; the lowest of the ranks."""
@@ -1374,10 +1375,20 @@ for name, off in layerwise[0].items():
 
 
 # %%
+from dtlearn.models.gpt import Block
+
+
+def train(model, optimizer, steps, rank, ranks):
+    """Train on the same 4 samples in each step, each rank on its part of them."""
+    x, y = (t.to(dtlearn.device()) for t in next(load_corpus().batches(1, 4, 32)))
+    for _ in range(steps):
+        optimizer.zero_grad()
+        next_token_loss(model(x[rank::ranks]), y[rank::ranks]).backward()
+        optimizer.step()
+
+
 def resume(ranks, states=None, steps=2):
     """Train stage 3 on so many ranks, from saved states or from the beginning: parameters, and what this rank saves."""
-    from dtlearn.models.gpt import Block
-
     torch.manual_seed(0)
     rank, gpt = torch.distributed.get_rank(), GPT(CONFIG).to(dtlearn.device())
     model = zero.FullyShardedDataParallel(gpt, units=(Block,))
@@ -1385,11 +1396,7 @@ def resume(ranks, states=None, steps=2):
     sharded = zero.pieces_of_stage3(model)
     if states is not None:
         zero.load_sharded_state_dict(zero.reshard(states, sharded), sharded, optimizer)
-    x, y = (t.to(dtlearn.device()) for t in next(load_corpus().batches(1, 4, 32)))
-    for _ in range(steps):
-        optimizer.zero_grad()
-        next_token_loss(model(x[rank::ranks]), y[rank::ranks]).backward()
-        optimizer.step()
+    train(model, optimizer, steps, rank, ranks)
     whole = torch.cat([p.flatten() for p in model.full_params().values()])
     return whole, zero.sharded_state_dict(sharded, optimizer)
 
@@ -1516,6 +1523,9 @@ rank_table(
 
 
 # %%
+from dtlearn.memory import MemoryLedger
+
+
 def make_adam(parameters, use_zero):
     """Adam, or Adam inside of PyTorch's ZeroRedundancyOptimizer."""
     if use_zero:
@@ -1529,8 +1539,6 @@ def make_adam(parameters, use_zero):
 
 def example(use_zero, width=500):
     """Peaks of memory, in bytes, and the 'sum of the parameters'."""
-    from dtlearn.memory import MemoryLedger
-
     torch.manual_seed(0)
     with MemoryLedger() as ledger:
         model = torch.nn.Sequential(*[torch.nn.Linear(width, width) for _ in range(20)])
