@@ -35,7 +35,7 @@ _ROWS = r"attention\.output\.weight|feed_forward\.down\.weight"
 
 
 class LocalState(TypedDict):
-    """What one rank saves.
+    """The state that one rank saves.
 
     Attributes:
         num_ranks, rank: the split, and whose part this is.
@@ -93,7 +93,7 @@ def _require_shapes(shapes: Mapping[str, torch.Size], config: GPTConfig) -> None
 def _pieces(
     shapes: Mapping[str, torch.Size], dims: Mapping[str, int | None], num_ranks: int, rank: int, *, with_copies: bool
 ) -> dict[str, Piece]:
-    """What a rank has of each parameter; `with_copies`: of replicated ones too, on each rank and not on the first only.
+    """List the pieces of a rank; `with_copies`: those of replicated parameters on each rank and not on the first only.
 
     A vocabulary that is not divided evenly is padded; padding is in no piece.
     """

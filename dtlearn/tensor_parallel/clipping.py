@@ -80,7 +80,7 @@ def gradient_norm(module: nn.Module, norm_type: float = 2.0, *, group: dist.Proc
 
 @torch.no_grad()
 def naive_gradient_norm(module: nn.Module, *, group: dist.ProcessGroup | None = None) -> torch.Tensor:
-    """The norm of all that all ranks have: replicated parameters count t times. Too large, and there is no error.
+    """The norm of all that all ranks have: replicated parameters count t times. Too large, without an error.
 
     **Communication**, **Memory** and arguments: as `clip_grad_norm_`.
     """

@@ -287,6 +287,6 @@ class ParallelGPT(ParallelModule):
 
 
 def whole_shapes(config: GPTConfig) -> dict[str, torch.Size]:
-    """Of each parameter of `GPT(config)`, by name; a tied one once. No model is built."""
+    """The shape of each parameter of `GPT(config)`, by name; a tied one once. No model is built."""
     with shapes_only():
         return {name: parameter.shape for name, parameter in GPT(config).named_parameters()}

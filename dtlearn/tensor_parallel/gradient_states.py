@@ -1,4 +1,4 @@
-"""Whether a gradient is a partial sum, `{U_t}`, or summed over the ranks: remembered for parameters that are watched.
+"""State of a gradient, a partial sum, `{U_t}`, or summed over the ranks: remembered for parameters that are watched.
 
 A parameter's `_version` counts the changes in place; an optimizer's step is one, `zero_grad` is none. A gradient has a
 version, too. Nothing is kept on the parameters themselves: a copy begins anew, and a model can be pickled.
@@ -16,7 +16,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 @dataclass
 class GradientState:
-    """What is known of a parameter's gradient.
+    """The state of a parameter's gradient.
 
     Attributes:
         is_watched: backward says when it adds to the gradient.
@@ -90,7 +90,7 @@ def note_load(parameter: torch.Tensor) -> None:
 
 
 def is_summed(parameter: nn.Parameter) -> bool:
-    """Whether its gradient has been summed, and is as it was then."""
+    """True if its gradient has been summed, and is as it was then."""
     summed, gradient = state_of(parameter).summed, parameter.grad
     if summed is None or gradient is None:
         return False
@@ -98,11 +98,11 @@ def is_summed(parameter: nn.Parameter) -> bool:
 
 
 def is_partial(parameter: nn.Parameter) -> bool:
-    """Whether its gradient is a partial sum: backward has added to it since it was summed last."""
+    """True if its gradient is a partial sum: backward has added to it since it was summed last."""
     return parameter.grad is not None and state_of(parameter).partial_at is not None
 
 
 def is_partial_and_used(parameter: torch.Tensor | None) -> bool:
-    """Whether the parameter has been changed in place while its gradient was a partial sum."""
+    """True if the parameter has been changed in place while its gradient was a partial sum."""
     partial_at = None if parameter is None else state_of(parameter).partial_at
     return parameter is not None and partial_at is not None and partial_at != parameter._version

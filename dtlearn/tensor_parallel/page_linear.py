@@ -1,9 +1,9 @@
 """Column and row linear on one page: f and g around the product of a layer divided over t ranks.
 
-Megatron-LM writes a linear layer as Y = X A, and divides A by its columns or by its rows:
+A linear layer is Y = X W. Megatron-LM divides W by its columns, `up`, or by its rows, `down`:
 
-    by columns    Z[B, T, F_t]     = X[B, T, C] A[C, F_t]       f = copy_to before the product
-    by rows       Y[B, T, C] {U_t} = Z[B, T, F_t] B[F_t, C]     g = reduce_from after it: Y[B, T, C]
+    by columns    Z[B, T, F_t]     = X[B, T, C] up[C, F_t]      f = copy_to before the product
+    by rows       Y[B, T, C] {U_t} = Z[B, T, F_t] down[F_t, C]  g = reduce_from after it: Y[B, T, C]
 
                   forward                                       backward
     f             nothing: all ranks have X                     all-reduce: each has one term of dX
@@ -11,7 +11,7 @@ Megatron-LM writes a linear layer as Y = X A, and divides A by its columns or by
 
 What the first layer leaves on a rank is what the second one takes there. Nothing is sent between
 them, and an operation on each feature by itself, such as GELU, may stand there. torch stores a
-weight transposed, (out, in): A's columns are its dim 0, B's rows are its dim 1.
+weight transposed, (out, in): columns of `up` are its dim 0, rows of `down` its dim 1.
 
 Source: Shoeybi et al., "Megatron-LM", 1909.08053, section 3, figure 3.
 """

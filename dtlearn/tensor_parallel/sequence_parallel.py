@@ -10,7 +10,7 @@ operations treat each token by itself, so their tokens can be divided. T is the 
 An all-reduce is a reduce-scatter and an all-gather, so the bytes are the same. Column-parallel layers gather their
 input, row-parallel layers reduce-scatter their output: `layers/` has both. A norm needs no layer of its own:
 `nn.LayerNorm` on (B, T/t, C) computes what it would for these tokens of (B, T, C). But its weight has met only the
-rank's own tokens, so each rank's gradient of it is a partial sum, `A[C] {U_t}`. The same holds for a bias that is added
+rank's own tokens, so each rank's gradient of it is a partial sum, `w[C] {U_t}`. The same holds for a bias that is added
 after a reduce-scatter. Modules with such parameters are marked, and their gradients summed once after backward.
 
 A sum that is forgotten would let the copies of a norm drift apart, without an error: each rank's optimizer has another

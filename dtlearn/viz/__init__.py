@@ -86,6 +86,7 @@ _NAMES = {
     "zero.shard_map": "shard_map shard_words",
     "zero.stage_fit": "stage_fit",
     "zero.stage_memory": "stage_memory",
+    "zero.step_over_tokens": "step_over_tokens",
     "zero.traffic_by_stage": "sent_by_operation traffic_by_stage",
     "zero.unit_timeline": "UnitRun unit_timeline",
 }

@@ -14,6 +14,7 @@ from dtlearn.sharing.resharding import Read, plan_reads
 
 from .arithmetic.published import ZERO_OFFLOAD_TABLE_1, ZERO_TABLE_1
 from .arithmetic.state_bytes import gathered_elements, state_bytes
+from .arithmetic.threshold import tokens_to_hide
 from .arithmetic.traffic import Calls, num_messages, sent_bytes, step_traffic
 from .clipping import clip_by_local_norm_, clip_grad_norm_, global_norm
 from .layerwise.lamb import ShardedLAMB, ShardwiseLAMB
@@ -85,5 +86,6 @@ __all__ = [
     "sharded_state_dict",
     "state_bytes",
     "step_traffic",
+    "tokens_to_hide",
     "validate_partition",
 ]

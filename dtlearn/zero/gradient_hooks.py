@@ -9,7 +9,7 @@ from torch import nn
 
 
 def has_hooks(parameter: nn.Parameter) -> bool:
-    """Whether hooks are registered for the gradient of this parameter."""
+    """Return whether hooks are registered for the gradient of this parameter."""
     return bool(parameter._backward_hooks or parameter._post_accumulate_grad_hooks)
 
 

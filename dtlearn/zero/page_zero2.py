@@ -44,7 +44,7 @@ class FlatBucket:
 
 
 class Zero2:
-    """What trains a model on N ranks that begin with equal parameters, each on samples of its own.
+    """Trains a model on N ranks that begin with equal parameters, each on samples of its own.
 
         buckets = [FlatBucket(list(layer.parameters()), group) for layer in reversed(layers)]
         zero2 = Zero2(buckets, torch.optim.AdamW([bucket.shard for bucket in buckets], lr=1e-3))

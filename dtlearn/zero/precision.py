@@ -89,7 +89,7 @@ class MixedPrecisionPolicy:
         return _cast((args, kwargs), self.param_dtype)  # type: ignore[no-any-return]
 
     def cast_outputs(self, outputs: Any) -> Any:
-        """What `forward` returned, floating-point tensors in any nest of it in `output_dtype`."""
+        """Return what `forward` returned, floating-point tensors in any nest of it in `output_dtype`."""
         return outputs if self.output_dtype is None else _cast(outputs, self.output_dtype)
 
     def attach(self, units: Sequence[nn.Module]) -> list[RemovableHandle]:

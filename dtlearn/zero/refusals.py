@@ -1,4 +1,4 @@
-"""What training on shards cannot do as the plain model does, and would do wrong without a word: errors that say so."""
+"""Errors for what training on shards cannot do as the plain model does, and would do wrong without a word."""
 
 from __future__ import annotations
 

@@ -51,11 +51,11 @@ class ShardStore:
         return self.host.upload(shard, device)
 
     def to_gather(self, shard: torch.Tensor, device: torch.device) -> torch.Tensor:
-        """What an all-gather sends of a shard, (k,)."""
+        """Return what an all-gather sends of a shard, (k,)."""
         return self.policy.to_gather(self.on_device(shard, device))
 
     def to_reduce(self, gradient: torch.Tensor, divisor: int) -> torch.Tensor:
-        """What a reduce-scatter sends of a flat gradient, (N * k,), which may be changed."""
+        """Return what a reduce-scatter sends of a flat gradient, (N * k,), which may be changed."""
         return self.policy.to_reduce(gradient, divisor)
 
     def to_gradient(self, reduced: torch.Tensor, shard: torch.Tensor, divisor: int) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""What happens to the units of a sharded model, written down by wrapping their verbs: the units know nothing of it."""
+"""Events of the units of a sharded model, written down by wrapping their verbs: the units know nothing of it."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ default CPU generator in both cases, so it is the state of this generator that c
   ones follows from the seed and the place in the group alone. A second region goes on where the first one ended.
   After the block the default generator is as it was before it, also if an exception ends the block. The exception
   is not caught.
-- `states()` returns what `restore` needs, for a recomputation.
+- `states()` returns what `restore` needs, for a recomputation: the same forward pass a second time, in backward.
 - `restore(states)` goes back: then the numbers outside **and** inside are once more those that came after
   that call of `states()`. It may be called several times with the same `states`.
 

@@ -3,68 +3,32 @@
 #
 # **The question.** What if one layer is too wide?
 #
-# Builds on: chapters 2, 8 and 10. Ranks: 4. Time: two sittings.
+# Builds on: chapters 2, 8 and 10. Ranks: 4. Time: 75 minutes for the core path; the sections of "Further" in any order, when
+# you need them.
 #
-# | | what | read and run | exercises |
-# |---|---|---|---|
-# | **A. One layer on several ranks**, sections 1 to 8 | a notation for what is where, products of sharded matrices, column and row, the operators f and g, attention by heads | 60 minutes | 4, 60 minutes |
-# | **B. A whole model**, sections 9 to 20 | the vocabulary, a GPT on four ranks, bytes, dropout, sequence parallelism, overlap, norms and checkpoints, where it becomes slow, the libraries | 80 minutes | 5, 80 minutes |
+# | core path | what | minutes |
+# |---|---|---|
+# | 1. What if one layer is too wide? | a block of Llama 3 405B | 3 |
+# | 2. What lies where? | a notation, and four cases of a product | 6 |
+# | 3. What does the naive way cost? | gather weights, or outputs | 3 |
+# | 4. Where do the ranks have to meet? | f and g, by hand | 5, and exercise 1: 20 |
+# | 5. Why column, then row? | what stands between them | 2 |
+# | 6. Who adds the bias? | and exercise 2: 15; the page; all ways measured | 4 |
+# | 7. What is a part of attention? | heads | 2 |
+# | 8. What does a block send? | one block drawn, 8bsh | 4 |
+# | 9. What is still whole? | sequence parallelism, drawn | 3 |
+# | 10. How does it break? | a loss curve that looks good | 3 |
+# | 11. How many ranks, and when? | a cliff at the end of the node | 4 |
 #
-# After sitting A you have split a transformer layer by column, by row and by head, and can say where its ranks have to
-# communicate, and why. After sitting B you have trained a GPT in which every large matrix is split, and checked it
-# against the same GPT on one rank. You know the silent bugs of this strategy, its bytes and its memory, and you can
-# read Megatron-LM.
-#
-# No GPU is needed: the chapter compares numbers and counts bytes and messages, and these are the same on a laptop. MB
-# are $10^6$ bytes and GB $10^9$.
+# After it you can say where the ranks of a split transformer block communicate, why only there, and what it costs. MB are $10^6$ bytes and GB $10^9$.
 
 # %% jupyter={"source_hidden": true}
 # %load_ext dtlearn
-import re
-import time
-
 import torch
 
 import dtlearn
 from dtlearn import tensor_parallel as tp
-from dtlearn.collectives.topology import DGX_H100, flat, nodes
-from dtlearn.memory import GPUS, MODELS
-from dtlearn.models import GPT, GPTConfig, load_corpus, next_token_loss
-from dtlearn.notebook.panels import stepper
-from dtlearn.runtime.link.link import Link
-from dtlearn.runtime.record.training_steps import part
-from dtlearn.sharing import differentiable
-from dtlearn.sharing.shards import shard_of
-from dtlearn.tensor_parallel import page_cross_entropy, page_linear
-from dtlearn.tensor_parallel.arithmetic.activations import gpt_block, table_bytes
-from dtlearn.tensor_parallel.arithmetic.cliff import all_reduce_seconds, layer_times
-from dtlearn.tensor_parallel.arithmetic.sizes import BlockSizes
-from dtlearn.tensor_parallel.arithmetic.traffic import block_traffic, sent_elements
-from dtlearn.tensor_parallel.layers import overlap
-from dtlearn.tensor_parallel.notation.product_case import product_case
-from dtlearn.tensor_parallel.notation.product_steps import product_steps
-from dtlearn.viz import (
-    LayerRun,
-    Picture,
-    activation_memory,
-    bandwidth_cliff,
-    draw_layer,
-    draw_placements,
-    draw_splits,
-    layer_traffic,
-    layer_words,
-    placement_words,
-    rank_table,
-    show,
-    split_words,
-)
-from dtlearn.viz.tensor_parallel.product_picture import (
-    frame_size,
-    product_figure,
-    product_frames,
-    product_words,
-)
-from dtlearn.viz.zero.traffic_by_stage import sent_by_operation
+from dtlearn.viz import rank_table, show
 
 
 def rounded(difference):
@@ -77,14 +41,16 @@ world = dtlearn.world(4)
 world
 
 # %% [markdown]
-# # A. One layer on several ranks
+# # The core path
 #
-# ## 1. One layer is too wide
+# ## 1. What if one layer is too wide?
 #
-# A pipeline (chapter 10) puts each layer on one device. ZeRO's stage 3 (chapter 9) divides what is stored, but while a
-# layer computes, each device holds all of its weights. Both assume that one layer fits. How large is one?
+# A pipeline (chapter 10) puts each layer on one device. ZeRO's stage 3 (chapter 9) gathers a layer whole while it computes.
+# Both assume that one layer fits. How large is one?
 
 # %% jupyter={"source_hidden": true}
+from dtlearn.memory import GPUS, MODELS
+
 llama = MODELS["Llama 3 405B"]
 matrix = llama.hidden * llama.feed_forward
 head = llama.hidden * llama.vocabulary
@@ -108,37 +74,27 @@ rank_table(
 )
 
 # %% [markdown]
-# A single block with its training state takes more than half of an H100, before the first activation. A block twice as
-# wide would not fit at all. And there is a second limit, time. A pipeline computes a layer on one device, so with more
-# devices a *sample* does not pass through a layer any faster. ZeRO gives each device samples of its own, so the global
-# batch cannot be smaller than the number of devices (chapter 3).
+# A single block with its training state takes more than half of an H100, before the first activation. And there is a second
+# limit, time: with more devices a *sample* does not pass through a layer any faster, neither in a pipeline nor with ZeRO.
 #
-# **Tensor parallelism** splits the layer itself. Each rank holds a part of every large weight matrix and computes a
-# part of every large product, for the same samples. Llama 3 405B was trained with every block split over 8 GPUs
-# (2407.21783). The method of this chapter is Megatron-LM's (Shoeybi et al. 2019, arXiv 1909.08053), and nearly every
-# library follows it.
+# **Tensor parallelism** splits the layer itself: each rank holds a part of every large weight matrix and computes a
+# part of every large product, for the same samples. The method is Megatron-LM's (Shoeybi et al. 2019, arXiv 1909.08053), and
+# nearly every library follows it. Below, t is the number of ranks that share a layer.
 #
-# The parts of a product have to be put together again, so ranks communicate *inside* each layer, forward and backward.
-# The art is to communicate rarely. Below, t is the number of ranks that share a layer.
-#
-# ## 2. A notation for what is where
+# ## 2. What lies where?
 #
 # A linear layer computes $Y = XW$: X has a row for each token, W a column for each output feature. X is `X[T, C]`: T
-# tokens and C features. W is `W[C, F]`. What lies on each of the t ranks is written like this:
+# tokens and C features. W is `W[C, F]`. What each of the t ranks holds is written as follows:
 #
-# | | every rank holds | shape on a rank | DTensor's word (section 18) |
-# |---|---|---|---|
-# | `W[C, F]` | all of W | (C, F) | `Replicate()` |
-# | `W[C, F_t]` | some columns: F is divided over the ranks | (C, F/t) | `Shard(1)` |
-# | `W[C_t, F]` | some rows: C is divided | (C/t, F) | `Shard(0)` |
+# | | every rank holds | shape on a rank |
+# |---|---|---|
+# | `W[C, F]` | all of W: it is **replicated** | (C, F) |
+# | `W[C, F_t]` | some columns, a **shard**: F is divided over the ranks | (C, F/t) |
+# | `W[C_t, F]` | some rows: C is divided | (C/t, F) |
 #
-# (The notation is that of [How To Scale Your Model](https://jax-ml.github.io/scaling-book/sharding/). The subscript
-# names an axis of the mesh of devices; here there is one axis, t. In this course an *axis* is one of the mesh, and a
-# *dim* one of a tensor.) A tensor of which every rank has a part is **sharded**, and a part is a **shard**, as in
-# chapter 9. A tensor that every rank holds whole is **replicated**.
-#
-# Be careful with PyTorch: `nn.Linear` stores the *transpose* of W, a weight of shape (out, in). So a *column* of W, one
-# output feature, is a *row* of `linear.weight`, along dim 0.
+# (The notation of [How To Scale Your Model](https://jax-ml.github.io/scaling-book/sharding/). In this course an *axis* is one
+# of the mesh of devices, here t, and a *dim* one of a tensor.) Be careful with PyTorch: `nn.Linear` stores the *transpose* of
+# W, (out, in). So a *column* of W, one output feature, is a *row* of `linear.weight`.
 #
 # Which products can be computed locally? Try one: T = 1, C = 4, F = 2, on two ranks. X and W are split along C.
 #
@@ -159,34 +115,71 @@ held = dtlearn.predict.choice(
     id="ch12.held",
 )
 
-
 # %% jupyter={"source_hidden": true}
 held.reveal()
 
 # %% [markdown]
-# Such a local product is a **partial sum**. It is written `Y[T, F] {U_t}`, where U stands for *unreduced*: each rank has
-# a tensor as large as Y, and Y is the sum over the ranks. DTensor's word is `Partial()`.
-#
-# Whether a product can be computed locally depends on the **contracted** dim, the one that the product sums over: here
-# C. There are four cases:
+# Such a local product is a **partial sum**, written `Y[T, F] {U_t}`, U for *unreduced*: each rank has a tensor as large as Y,
+# and Y is the sum over the ranks. What can be computed locally depends on the **contracted** dim, the one that the product
+# sums over, here C:
 #
 # | | operands and result | local products | communication |
 # |---|---|---|---|
 # | 1 | `X[T, C] · W[C, F_t] -> Y[T, F_t]`; also `X[T_t, C] · W[C, F]` | blocks of Y | nothing |
-# | 2 | `X[T, C] · W[C_t, F]`: C is divided in one of the two | not possible: the shapes do not fit | gather W; or take a slice of X, for free, and it is case 3 |
+# | 2 | `X[T, C] · W[C_t, F]`: C is divided in one of the two | the shapes do not fit | gather W; or slice X, for free: case 3 |
 # | 3 | `X[T, C_t] · W[C_t, F] -> Y[T, F] {U_t}` | partial sums of Y | all-reduce, or reduce-scatter if Y may be divided |
 # | 4 | `X[T_t, C] · W[C, F_t]`: both divided, along other dims | one of the t² blocks of Y | gather X or W first |
 #
-# Data parallelism is the second half of case 1: T is divided, W is whole, and nothing is sent in forward. Tensor
-# parallelism is the first half of case 1, and case 3. ZeRO 3 is case 4, with W gathered.
-#
-# In the package, `product_case` says which case a product is and in which ways it can be computed, and
-# `sharded_product` computes it in one of these ways on the ranks. First some definitions for the whole chapter.
-# (`--setup`: a rank that has to be replaced later runs this cell again.)
+# Data parallelism is the second half of case 1, ZeRO 3 is case 4 with W gathered. Tensor parallelism is the first half of case
+# 1, and case 3, here on two ranks, block by block: before the last step every block of Y lacks the other rank's term.
 
-# %%
+# %% jupyter={"source_hidden": true}
+from dtlearn.notebook.panels import stepper
+from dtlearn.tensor_parallel.notation.product_case import product_case
+from dtlearn.tensor_parallel.notation.product_steps import product_steps
+from dtlearn.viz import Picture
+from dtlearn.viz.tensor_parallel.product_picture import (
+    frame_size,
+    product_figure,
+    product_frames,
+    product_words,
+)
+
+steps = product_steps(product_case("X[T, C_t]", "W[C_t, F]", name="Y"), num_ranks=2)
+frames, captions = product_frames(steps)
+stepper(
+    frames,
+    captions,
+    "Case 3, block by block.",
+    size=frame_size(steps),
+    static=Picture(
+        product_figure(
+            steps,
+            "Case 3: local products are partial sums, and an all-reduce adds them up",
+            "X[T, C_t] W[C_t, F] on 2 ranks, 2 x 2 blocks each",
+        ),
+        product_words(steps),
+    ),
+)
+
+# %% [markdown]
+# ## 3. What does the naive way cost?
+#
+# A feed-forward network has two weights: `up`, of shape `[C, F]`, and `down`, of shape `[F, C]`. The simplest ways to split it:
+#
+# - **Gather the weights.** Each rank stores some columns of each weight, and gathers the whole before it computes.
+# - **Gather after every layer.** Each rank computes the outputs of its columns, case 1, and gathers those of all ranks before
+#   the next layer.
+#
+# Both on 4 ranks, for the feed-forward network of our GPT (C = 64, F = 256) and 8 sequences of 64 tokens. The folded cell has
+# what the cells below use: `seeded`, a module with the same weights on every rank, in float64; `some_input`, the same numbers
+# everywhere; `apart`, the largest difference of two tensors; and `beside`, which measures ways to split the network. In code a
+# batch of B sequences is (B, T, C).
+
+# %% jupyter={"source_hidden": true}
 # %%ranks --setup
-import torch.nn.functional as F
+from torch.nn import functional
+from torch.utils.flop_counter import FlopCounterMode
 
 import dtlearn
 from dtlearn import tensor_parallel as tp
@@ -196,7 +189,8 @@ from dtlearn.models.gpt import FeedForward
 from dtlearn.sharing import differentiable
 
 CONFIG = GPTConfig()  # C = 64, H = 4 heads, F = 256, V = 128, 4 blocks
-EXACT = torch.float64  # so that a difference is rounding, or it is a bug
+EXACT = torch.float64
+corpus = load_corpus()
 
 
 def seeded(make, *args, **options):
@@ -218,113 +212,13 @@ def apart(ours, theirs):
     return (ours - theirs).abs().max().item()
 
 
-# %%
-# %%ranks --record product_record -o products
-from dtlearn.tensor_parallel.notation.product_case import product_case
-from dtlearn.tensor_parallel.notation.sharded_product import sharded_product
-
-X, W = some_input(8, 4).detach(), some_input(4, 8).detach()
-PRODUCTS = [
-    ("X[T, C]", "W[C, F_t]"),
-    ("X[T, C]", "W[C_t, F]"),
-    ("X[T, C_t]", "W[C_t, F]"),
-    ("X[T_t, C]", "W[C, F_t]"),
-]
+def whole_gpt(config=CONFIG):
+    return seeded(GPT, config)
 
 
-def own_part(tensor, array):
-    """What this rank has of a tensor, as the notation says."""
-    dim = array.divided_dim("t")
-    return tensor if dim is None else tp.shard(tensor, array.dims.index(dim))
-
-
-products = []
-for of_x, of_w in PRODUCTS:
-    case = product_case(of_x, of_w, name="Y")
-    for way in case.ways:
-        name = f"{case.number}, {way.name}"
-        with dtlearn.phase(name):
-            y, array = sharded_product(
-                case, own_part(X, case.a), own_part(W, case.b), way=way.name
-            )
-        y = tp.reduce_from_tensor_parallel_region(y) if array.partial else y
-        products.append(
-            (name, f"{of_x} · {of_w}", str(array), apart(y, own_part(X @ W, array)))
-        )
-products
-
-# %% jupyter={"source_hidden": true}
-rank_table(
-    [
-        {
-            "case, way": name,
-            "product": product,
-            "result": result,
-            "calls of rank 0": ", ".join(sent_by_operation(part(product_record, name)))
-            or "none",
-            "difference from XW": rounded(off),
-        }
-        for name, product, result, off in products[0]
-    ],
-    caption="All ways to compute the four cases, run on 4 ranks and recorded",
-)
-
-# %% [markdown]
-# Case 3 on two ranks, block by block, with A, B and C for X, W and Y. Each rank multiplies the blocks that it has.
-# Before the last step every block of C lacks the other rank's term:
-
-# %% jupyter={"source_hidden": true}
-steps = product_steps(product_case("A[I, J_t]", "B[J_t, K]"), num_ranks=2)
-frames, captions = product_frames(steps)
-stepper(
-    frames,
-    captions,
-    "Case 3, block by block.",
-    size=frame_size(steps),
-    static=Picture(
-        product_figure(
-            steps,
-            "Case 3: local products are partial sums, and an all-reduce adds them up",
-            "A[I, J_t] B[J_t, K] on 2 ranks, 2 x 2 blocks each",
-        ),
-        product_words(steps),
-    ),
-)
-
-# %% [markdown]
-# **Exercise 1.** Split a weight, and put it together again.
-
-# %% exercise="ch12.split_and_reassemble"
-
-# %% [markdown]
-# The package's `shard` takes a part and copies it. A view would give the same results, but it would keep the whole
-# tensor in memory:
-
-# %%
-dtlearn.show_source(shard_of, docstring=False, summary="dtlearn.sharing.shards.shard_of")
-
-# %% [markdown]
-# ## 3. The naive way
-#
-# A feed-forward network has two weights, A of shape `[C, F]` and B of shape `[F, C]`. The simplest ways to split it:
-#
-# - **Gather the weight.** Each rank stores some columns of each weight, and gathers the whole weight before it computes.
-#   Storage is divided. But each rank computes the whole product for the same samples, so t ranks together do what one
-#   rank could do alone.
-# - **Gather after every layer.** Each rank computes the outputs of its columns, case 1, and gathers the outputs of all
-#   ranks before the next layer. Computation is divided. But every rank gets the whole output of the first layer,
-#   `Z[T, F]`, one of the widest activations of the model, and keeps it for the backward pass.
-#
-# Both on 4 ranks, for the feed-forward network of our GPT (C = 64, F = 256) and 8 sequences of 64 tokens:
-
-# %%
-# %%ranks --record naive_record -o naive
-from torch.utils.flop_counter import FlopCounterMode
-
-from dtlearn.tensor_parallel.layers.naive import (
-    OutputGatheredFeedForward,
-    WeightGatheredFeedForward,
-)
+def the_batch(samples=8, length=64):
+    x, y = next(corpus.batches(1, samples, length))
+    return x.to(device), y.to(device)
 
 
 def measured(layer, name):
@@ -348,6 +242,13 @@ def beside(ways):
     return rows
 
 
+# %%
+# %%ranks --record naive_record -o naive
+from dtlearn.tensor_parallel.layers.naive import (
+    OutputGatheredFeedForward,
+    WeightGatheredFeedForward,
+)
+
 naive = beside(
     {
         "gather the weights": WeightGatheredFeedForward.from_feed_forward,
@@ -357,6 +258,8 @@ naive = beside(
 naive
 
 # %% jupyter={"source_hidden": true}
+from dtlearn.runtime.record.training_steps import part
+from dtlearn.viz import sent_by_operation
 
 
 def costs(rows, record):
@@ -364,7 +267,6 @@ def costs(rows, record):
     return [
         {
             "": name,
-            "difference of Y and dX": rounded(max(apart)),
             "operations, million": f"{flops / 1e6:.1f}",
             "kept for backward, kB": f"{kept / 1e3:,.0f}",
             "sent, kB": f"{sum(sent_by_operation(part(record, name)).values()) / 1e3:,.0f}",
@@ -373,40 +275,30 @@ def costs(rows, record):
     ]
 
 
-rank_table(
-    costs(naive[0], naive_record),
-    caption="A feed-forward network on 4 ranks, forward and backward, in float64",
-)
+for row in costs(naive[0], naive_record):
+    print("; ".join(f"{key} {value}".strip() for key, value in row.items()))
 
 # %% [markdown]
-# Gathering the weights saves no computation, and it keeps the gathered weights until the backward pass. Gathering the
-# outputs divides the computation, but it sends the most, and nothing of what is kept for the backward pass is divided.
-# Can the second layer do without the gathered input?
-
-# %% [markdown]
-# ## 4. Two operators: f and g
+# Gathering the weights saves no computation: every rank computes the whole product for the same samples. Gathering the outputs
+# divides the computation, but every rank keeps the whole output of the first layer, the widest activation of the model. Can
+# the second layer do without it?
 #
-# Here is Megatron-LM's answer for the feed-forward network $Y = \mathrm{GELU}(XA)\,B$. A is split by columns, `A[C,
-# F_t]`, and B by rows, `B[F_t, C]`:
+# ## 4. Where do the ranks have to meet?
+#
+# Here is Megatron-LM's answer. `up` is split by columns, `down` by rows:
 #
 # | step | case | operands and result | communication |
 # |---|---|---|---|
-# | X | | `X[T, C]`: every rank has the same X | |
-# | $Z = XA$ | 1 | `X[T, C] · A[C, F_t] -> Z[T, F_t]` | none |
-# | $H = \mathrm{GELU}(Z)$ | | `H[T, F_t]`: element by element | none |
-# | $Y = HB$ | 3 | `H[T, F_t] · B[F_t, C] -> Y[T, C] {U_t}` | the sum over the ranks |
+# | Z = X · up | 1 | `X[T, C] · up[C, F_t] -> Z[T, F_t]` | none |
+# | GELU(Z) | | `[T, F_t]`: element by element | none |
+# | Y = GELU(Z) · down | 3 | `[T, F_t] · down[F_t, C] -> Y[T, C] {U_t}` | the sum over the ranks |
 #
 # A layer that is split by columns is called **column-parallel**, one that is split by rows **row-parallel**. The output
-# of the first is divided just as the second needs its input. Nothing is gathered in between, and no rank ever has the
-# whole H, the widest tensor of the layer.
+# of the first is divided just as the second needs its input, and no rank ever has the whole Z.
 #
-# Now the backward pass. $dY$, the gradient of the output, is the same on every rank, since all ranks compute the rest
-# of the model and the same loss. $dB$ and $dA$ are split as B and A are: each rank needs the gradient of its own shard.
-# What about $dX$? Every rank used the whole X, for its own columns of A:
-#
-# $$dX = dZ\,A^T = \sum_r dZ_r\,A_r^T.$$
-#
-# Each rank can compute one term of that sum.
+# Now the backward pass. $dY$ is the same on every rank, since all ranks compute the rest of the model and the same loss. Of
+# `up` and `down` each rank needs the gradient of its own shard. What about $dX$? Every rank used the whole X, for its own
+# columns: $dX = \sum_r dZ_r\, up_r^T$, and each rank can compute one term of that sum.
 
 # %%
 all_reduces = dtlearn.predict(
@@ -432,43 +324,42 @@ for event in calls:
 print(f"X has {8 * 64 * 64 * 8:,} bytes")
 
 # %% [markdown]
-# From the input of the column-parallel layer to the output of the row-parallel one is a **tensor-parallel region**. What
-# happens at its two ends is written as two operators. Each of them has a forward *and* a backward pass:
+# From the input of the column-parallel layer to the output of the row-parallel one is a **tensor-parallel region**. At its two
+# ends stand two operators, each with a forward *and* a backward pass:
 #
 # | | place | forward | backward |
 # |---|---|---|---|
 # | **f** | where every rank begins to use the whole X for its own part | passes X on | adds up the gradients of all ranks |
 # | **g** | where the ranks' partial sums have to become one tensor | adds up the partial sums of all ranks | passes the gradient on |
 #
-# They are **conjugate**: the backward pass of one is the forward pass of the other. Why does g not add up gradients?
-# For $Y = Y_0 + Y_1$ the gradient of each term is $dY$ itself, and each rank has it already. Adding up these equal
-# copies would make every gradient inside the region t times too large.
+# They are **conjugate**: the backward pass of one is the forward pass of the other. g does not add up gradients: for $Y = Y_0 +
+# Y_1$ the gradient of each term is $dY$ itself. Adding up equal copies would make every gradient inside t times too large.
 #
-# By hand, with two ranks, one token, and one feature everywhere. X = 3; A = (2 5), one column on each rank; B = (1 4),
-# one row on each; no GELU. So $Y = 3 \cdot 2 \cdot 1 + 3 \cdot 5 \cdot 4 = 66$, and the
-# gradient of Y with respect to X is $2 \cdot 1 + 5 \cdot 4 = 22$.
+# By hand, with two ranks, one token, and one feature everywhere. X = 3; `up` is (2 5), one column on each rank; `down` is
+# (1 4), one row on each; no GELU. So $Y = 3 \cdot 2 \cdot 1 + 3 \cdot 5 \cdot 4 = 66$, and the gradient of Y with respect to X
+# is $2 \cdot 1 + 5 \cdot 4 = 22$.
 #
 # | | rank 0 | rank 1 | together |
 # |---|---|---|---|
 # | forward: Z | 3 · 2 = 6 | 3 · 5 = 15 | |
 # | partial sum of Y | 6 · 1 = 6 | 15 · 4 = 60 | g: 66 on both |
 # | backward: dY | 1 | 1 | g passes it on |
-# | dB = Z dY | 6 | 15 | each keeps its own |
-# | dZ = dY B | 1 | 4 | |
-# | dA = X dZ | 3 | 12 | each keeps its own |
+# | gradient of `down`: Z dY | 6 | 15 | each keeps its own |
+# | dZ = dY · down | 1 | 4 | |
+# | gradient of `up`: X dZ | 3 | 12 | each keeps its own |
 # | term of dX | 1 · 2 = 2 | 4 · 5 = 20 | f: 22 on both |
 
 # %% [markdown]
-# **Exercise 2.** f and g.
+# **Exercise 1.** f and g.
 
 # %% exercise="ch12.f_and_g"
 
 # %% [markdown]
-# In the package f is `copy_to` and g is `reduce_from`; Megatron-LM's names for them are
-# `copy_to_tensor_parallel_region` and `reduce_from_tensor_parallel_region`. Each backward pass calls the conjugate
-# operator:
+# In the package f is `copy_to` and g is `reduce_from`. Each backward pass calls the conjugate operator:
 
 # %%
+from dtlearn.sharing import differentiable
+
 dtlearn.show_source(
     differentiable.Copy,
     docstring=False,
@@ -481,75 +372,10 @@ dtlearn.show_source(
 )
 
 # %% [markdown]
-# ## 5. Column, then row
+# ## 5. Why column, then row?
 #
-# A column-parallel layer begins with f:
-
-# %%
-dtlearn.show_source(page_linear.ColumnLinear, docstring=False)
-
-# %% [markdown]
-# A row-parallel layer ends with g (its code comes in section 6, since its bias needs care). The package's own layers,
-# `ColumnParallelLinear` and `RowParallelLinear`, can be built from a full `nn.Linear`, and show their shard:
-
-# %%
-# %%ranks -o mlp
-whole = seeded(FeedForward, CONFIG)
-x = some_input(8, 64, 64)  # (B, T, C)
-y = whole(x)
-y.square().sum().backward()
-
-up = tp.ColumnParallelLinear.from_linear(whole.up)
-down = tp.RowParallelLinear.from_linear(whole.down)
-own_x = some_input(8, 64, 64)
-own_y = down(F.gelu(up(own_x)))
-own_y.square().sum().backward()
-mlp = {
-    "Y": apart(own_y, y),
-    "dX": apart(own_x.grad, x.grad),
-    "dA": apart(up.weight.grad, tp.shard(whole.up.weight.grad, 0)),
-    "dB": apart(down.weight.grad, tp.shard(whole.down.weight.grad, 1)),
-}
-if rank == 0:
-    print(up, down, sep="\n")
-mlp
-
-# %% jupyter={"source_hidden": true}
-NOTATION = {"Y": "Y[T, C]", "dX": "dX[T, C]", "dA": "dA[C, F_t]", "dB": "dB[F_t, C]"}
-rank_table(
-    [
-        {
-            "": notation,
-            "largest difference, of all ranks": rounded(
-                max(of_rank[name] for of_rank in mlp)
-            ),
-        }
-        for name, notation in NOTATION.items()
-    ],
-    caption="Four ranks beside the whole feed-forward network on one rank, in float64",
-)
-
-# %% [markdown]
-# Beside the naive ways of section 3:
-
-# %%
-# %%ranks --record real_record -o real
-real = beside({"column, then row": tp.ParallelFeedForward.from_feed_forward})
-real
-
-# %% jupyter={"source_hidden": true}
-rank_table(
-    costs(naive[0], naive_record) + costs(real[0], real_record)[1:],
-    caption="A feed-forward network on 4 ranks, forward and backward, in float64",
-)
-
-# %% [markdown]
-# Computation and what is kept are divided by four. Two tensors as large as X are summed up: the output in forward, and
-# the gradient of the input in backward. No rank sends a weight or the gradient of a weight. Gathering the weights sends
-# even less here, as there are many tokens, 512, and few features, 64; but then every rank computes the whole network.
-#
-# **Why column first?** In the other order the first layer is row-parallel, `X[T, C_t] · A[C_t, F]`, and produces
-# partial sums, `Z[T, F] {U_t}`. GELU cannot be applied to them, because it is not linear:
+# In the other order the first layer is row-parallel, `X[T, C_t] · up[C_t, F]`, and produces partial sums, `Z[T, F] {U_t}`.
+# GELU cannot be applied to them, because it is not linear:
 
 # %%
 parts_of_z = torch.tensor([2.0, -3.0])  # one element of Z as a partial sum on two ranks
@@ -559,28 +385,23 @@ print(f"sum of the GELUs: {gelu(parts_of_z).sum().item():.3f}")
 
 # %% [markdown]
 # So Z would have to be summed first, F = 4C features for each token instead of C. Column, then row is the rule for
-# every pair of linear layers with an *elementwise* operation in between. It does not help where the operation in
-# between mixes features: a layer norm over F needs the mean of all F features, and a softmax over them the sum of all
-# exponentials. In a transformer block the layer norms stand at the beginning of each half, where X is whole. The softmax
-# of attention is taken over keys, not over features (section 8).
+# every pair of linear layers with an *elementwise* operation in between, and none that mixes features, such as a norm.
 #
-# ## 6. The bias
+# ## 6. Who adds the bias?
 #
-# The bias has one element for each output feature. In a column-parallel layer it is split like the columns. In a
-# row-parallel layer every rank has all outputs, as sums over the ranks. With the bias 1 and the partial sums 6 and 60
-# from above:
+# In a column-parallel layer the bias is split like the columns. In a row-parallel layer every rank has all outputs, as sums over
+# the ranks. With the bias 1 and the partial sums 6 and 60 from above:
 #
 # | | rank 0 | rank 1 | output |
 # |---|---|---|---|
 # | each rank adds the bias to its product | 6 + 1 | 60 + 1 | 68 |
 # | right | 6 | 60 | 66 + 1 = 67 |
 #
-# If every rank adds the bias to its partial sum, it is added t times. In a new GPT all biases are zero, so the first
-# loss is right. Then all t copies learn, their sum does what the bias should do, and the loss curve looks good. What
+# In a new GPT all biases are zero, so the first loss is right. Then all t copies learn, and the loss curve looks good. What
 # breaks is a checkpoint: with another t the same weights are another function.
 
 # %% [markdown]
-# **Exercise 3.** A row-parallel layer with its bias.
+# **Exercise 2.** A row-parallel layer with its bias.
 
 # %% exercise="ch12.row_parallel"
 
@@ -588,513 +409,90 @@ print(f"sum of the GELUs: {gelu(parts_of_z).sum().item():.3f}")
 # This page has both layers, and it is all that one has to know of them:
 
 # %%
+from dtlearn.tensor_parallel import page_linear
+
 dtlearn.show_source(page_linear, summary="page_linear.py, the whole file")
 
 # %% [markdown]
-# `ColumnParallelLinear` and `RowParallelLinear` compute the same, to the last bit. They add what a model needs:
-#
-# - the initial weights are drawn by the layer, and do not depend on t (below);
-# - `load_full` takes this rank's part of a full weight at any time, and `full_params` puts the full one together again;
-# - with `sequence_parallel` an all-gather and a reduce-scatter stand in the place of f and g (section 13);
-# - with `gather_again` a column-parallel layer keeps its own tokens only, and gathers all once more (section 13);
-# - with `overlap` the all-reduce of f runs while the weight's gradient is computed (section 14);
-# - with `gather_output` or `input_is_parallel=False` the output or the input is full, where such a layer stands alone;
-# - sizes that the ranks do not divide, and an input with too many features, are errors that say so.
-#
-# The bias of the row-parallel layer is replicated. Does its gradient have to be summed over the ranks? No: it is
-# computed from dY, which is whole and equal on all ranks, so all ranks compute the same gradient and the same update.
-# The same holds for layer norms and everything else that stands *between* the tensor-parallel regions. This is the
-# difference from data parallelism, where ranks have different samples and every gradient has to be averaged.
-#
-# **Initialisation.** A layer that is built from its sizes should be the same layer for every t. If each rank draws its
-# shard from its own seed, the model depends on t. (Megatron-LM does so on the GPU by default.) If all ranks draw their
-# shards from the same seed, all shards are *equal*, and t copies of the same features are trained. So here the full
-# weight is drawn from one seed, which the first rank of the group draws and broadcasts, and sliced, one weight at a
-# time:
+# The package's `ColumnParallelLinear` and `RowParallelLinear` compute the same, to the last bit. Beside the whole network on
+# one rank, and beside the naive ways:
 
 # %%
-# %%ranks -o first_draws
-torch.manual_seed(rank)  # the ranks have different states, and it does not matter
-layer = tp.RowParallelLinear(8, 2, bias=False).to(device)
-first_draws = layer.full_params()["weight"]
-first_draws
-
-# %%
-print(
-    "the same full weight on all ranks:",
-    all(w.equal(first_draws[0]) for w in first_draws),
-)
-
-# %% [markdown]
-# ## 7. Two matrices at once: SwiGLU
-#
-# Llama's feed-forward network has three matrices, $Y = (\mathrm{SiLU}(XG) \odot XU)\,D$, with a gate G and an up
-# projection U, both `[C, F]`. ⊙ multiplies element by element: feature $i$ of the gate with feature $i$ of U. So a rank
-# needs *the same columns* of both. G and U are often **fused** into one weight `[C, 2F]`, as one product is faster than
-# two. With F = 4, and the columns numbered g0 to g3 and u0 to u3:
-#
-# | | rank 0 | rank 1 |
-# |---|---|---|
-# | the fused weight split in two | g0 g1 g2 g3 | u0 u1 u2 u3 |
-# | each half split in two | g0 g1 u0 u1 | g2 g3 u2 u3 |
-#
-# In the first row rank 0 has all gates and nothing to multiply them by. The shapes are right, so nothing fails: it
-# multiplies gates by gates. Here are both ways on 2 ranks and on 4:
-
-# %%
-# %%ranks -o swiglu_off
-torch.manual_seed(0)
-fused = (
-    torch.randn(256, 64, dtype=EXACT).to(device) / 8
-)  # (2F, C) as PyTorch stores it: the gate's rows, then U's
-down = torch.randn(64, 128, dtype=EXACT).to(device) / 8  # (C, F)
-x = some_input(8, 64).detach()
-pair = [dist.new_group([0, 1]), dist.new_group([2, 3])][
-    rank // 2
-]  # every rank makes both groups
-
-
-def swiglu(x, fused, down):
-    gate, up = F.linear(x, fused).chunk(2, dim=-1)
-    return F.linear(F.silu(gate) * up, down)
-
-
-whole = swiglu(x, fused, down)
-swiglu_off = {}
-for t, group in ((2, pair), (4, None)):
-    own_down = tp.shard(down, 1, group=group)
-    halves = [tp.shard(half, 0, group=group) for half in fused.chunk(2)]
-    ways = {
-        "the fused weight split in t": tp.shard(fused, 0, group=group),
-        "each half split in t": torch.cat(halves),
-    }
-    for way, own in ways.items():
-        y = swiglu(x, own, own_down)
-        y = tp.reduce_from_tensor_parallel_region(y, group=group)
-        swiglu_off[way, t] = apart(y, whole) / whole.abs().max().item()
-swiglu_off
+# %%ranks --record real_record -o real
+real = beside({"column, then row": tp.ParallelFeedForward.from_feed_forward})
+real
 
 # %% jupyter={"source_hidden": true}
+off = max(max(rows[way][:2]) for rows in (naive[0], real[0]) for way in rows)
 rank_table(
-    [
-        {
-            "": way,
-            **{
-                f"t = {t}": rounded(max(of_rank[way, t] for of_rank in swiglu_off))
-                for t in (2, 4)
-            },
-        }
-        for way in ("the fused weight split in t", "each half split in t")
-    ],
-    caption="Largest difference of Y from the whole SwiGLU, over the largest element of Y",
+    costs(naive[0], naive_record) + costs(real[0], real_record)[1:],
+    caption="A feed-forward network on 4 ranks, forward and backward, in float64; difference of Y and dX from one rank: "
+    + rounded(off),
 )
 
 # %% [markdown]
-# A fused weight is always split within each of its parts, never across them; `ParallelSwiGLU` does so. (In Megatron-LM a
-# rank's shard has the rank's gate columns and then its columns of U, and the code that reads and writes checkpoints
-# takes this into account.)
+# Computation and what is kept are divided by four. Two tensors as large as X are summed up, and no weight is sent nor the
+# gradient of one.
 #
-# ## 8. Attention by heads
+# The bias of the row-parallel layer is replicated. Does its gradient have to be summed over the ranks? No: it is
+# computed from dY, which is whole and equal on all ranks, and so is the update. The same holds for layer norms and everything
+# else *between* the tensor-parallel regions. In data parallelism, with different samples, every gradient has to be averaged.
 #
-# From here on B is the number of sequences, T the number of tokens in each, and H the number of heads.
+# ## 7. What is a part of attention?
 #
-# Attention (chapter 8) has four matrices. Q, K and V are projections of X, and the output projection O follows. With H
+# Attention (chapter 8) has four matrices. Q, K and V are projections of X, and the output projection follows. With H
 # heads of size D = C/H, head $i$ uses only D columns of Q, K and V, from $iD$ on, and computes
-#
-# $$\mathrm{head}_i = \mathrm{softmax}\!\left(Q_i K_i^T / \sqrt{D}\right) V_i,$$
-#
-# which does not depend on any other head. The outputs of the heads, side by side, are multiplied by O. So attention is
-# split by heads: Q, K and V are column-parallel, *in whole heads*, and O is row-parallel. A rank computes H/t heads.
+# $\mathrm{softmax}(Q_i K_i^T / \sqrt{D})\, V_i$, which does not depend on any other head. So attention is split by heads: the
+# projections to Q, K and V are column-parallel, *in whole heads*, and the output projection is row-parallel.
 #
 # | | shape | communication |
 # |---|---|---|
 # | X | `X[B, T, C]` | f |
 # | Q, K, V | `[B, T, H_t, D]` | none |
 # | scores and softmax | `[B, H_t, T, T]` | none: the softmax is over the keys of one head |
-# | heads | `[B, T, H_t · D]` | none |
+# | heads, side by side | `[B, T, H_t · D]` | none |
 # | output projection | `Y[B, T, C] {U_t}` | g |
 #
-# Once more one f and one g.
+# Once more one f and one g. (Models that keep Q, K and V in one weight have a trap here: Further, "How is a fused weight
+# cut?")
 #
-# **Fused QKV.** GPT-2 and many others have Q, K and V in one weight. Stored as `nn.Linear` stores it, it has the shape
-# (3C, C): C rows of Q, then C rows of K, then C rows of V. The obvious way to split it: a column-parallel layer makes t
-# equal pieces from top to bottom, and each rank uses the thirds of its piece as *its* q, k and v.
-
-# %%
-thirds = dtlearn.predict.choice(
-    "C = 64 and 4 heads, so the fused weight has 192 rows. Each of 4 ranks takes 48 of them from top to bottom, and splits "
-    "its 48 rows into q, k and v of one head, 16 rows each. What happens?",
-    {
-        "A": "an error: the shapes do not fit",
-        "B": "the right result: the ranks have all rows between them",
-        "C": "no error, and a wrong result",
-    },
-    id="ch12.thirds",
-)
-
-# %%
-# %%ranks -o attention_off
-attention = seeded(GPT, CONFIG).blocks[0].attention  # its biases are 0
-parts = [
-    layer.weight.detach() for layer in (attention.query, attention.key, attention.value)
-]
-fused = torch.cat(parts)  # (3C, C)
-x = some_input(8, 64, 64).detach()
-
-
-def from_pieces(x, fused, output, head_size=16):
-    """A rank's heads from its rows of the fused weight, and its term of the output."""
-    q, k, v = (
-        F.linear(x, rows).unflatten(-1, (-1, head_size)).transpose(1, 2)
-        for rows in fused.chunk(3)
-    )
-    y = F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2)
-    return tp.reduce_from_tensor_parallel_region(F.linear(y, output))
-
-
-own_output = tp.shard(attention.output.weight, 1)
-outputs = {
-    "t pieces, from top to bottom": from_pieces(x, tp.shard(fused, 0), own_output),
-    "by heads": tp.ParallelAttention.from_attention(attention)(x),
-}
-right = attention(x)
-attention_off = {
-    way: apart(y, right) / right.abs().max().item() for way, y in outputs.items()
-}
-attention_off
-
-# %% jupyter={"source_hidden": true}
-rank_table(
-    [
-        {
-            "q, k and v are split": way,
-            "largest difference of Y / largest element of Y": rounded(off),
-        }
-        for way, off in attention_off[0].items()
-    ],
-    caption="Attention with 4 heads on 4 ranks, beside the whole one on one rank",
-)
-
-# %% jupyter={"source_hidden": true}
-thirds.reveal()
-
-# %% [markdown]
-# Which rows are these? Each of the 192 rows of the fused weight belongs to q, k or v and to one of the 4 heads:
-
-# %%
-owner = [f"{name}{head}" for name in "qkv" for head in range(4) for _ in range(16)]
-for rank in range(4):
-    piece = owner[48 * rank : 48 * (rank + 1)]
-    print(f"rank {rank}: q from {piece[0]}, k from {piece[16]}, v from {piece[32]}")
-
-# %% [markdown]
-# Split by heads, the result is that of the whole attention. In pieces from top to bottom it is another function, without
-# an error. Training from scratch does not show it either: it trains another model, which also has attention. But a
-# checkpoint of one layout that is loaded as the other is useless. With 2 ranks it is the same: rank 0 gets all of q and
-# half of k.
+# ## 8. What does a block send?
 #
-# Two layouts of a fused weight are common. In **blocks**, as in GPT-2, all rows of q come first, then those of k and v;
-# a rank collects its heads' rows from each of the three. In **groups**, as in Megatron-LM and BLOOM, q, k and v of head
-# 0 come first, then those of head 1, and so on. There contiguous pieces are right if they end between heads. Before you
-# split a fused weight, look up which layout it has.
-
-# %% [markdown]
-# **Exercise 4.** Attention by heads, from a fused weight.
-
-# %% exercise="ch12.fused_qkv"
-
-# %%
-dtlearn.show_source(
-    tp.split_fused_qkv,
-    docstring=False,
-    summary="dtlearn.tensor_parallel.split_fused_qkv",
-)
-
-# %% [markdown]
-# **Grouped-query attention** (Ainslie et al. 2023, arXiv 2305.13245) has fewer heads of K and V than of Q. In Llama 3
-# 405B, 128 heads of Q share 8 of K and 8 of V, in groups of 16. A rank needs the K and V of its own query heads. With t
-# up to 8, each rank has whole groups. With t = 16, two ranks share one head of K and V, so this head is *replicated* on
-# both:
-#
-# | 4 query heads, 2 heads of K and V | rank 0 | rank 1 | rank 2 | rank 3 |
-# |---|---|---|---|---|
-# | t = 2 | q0 q1, k0 v0 | q2 q3, k1 v1 | | |
-# | t = 4 | q0, k0 v0 | q1, k0 v0 | q2, k1 v1 | q3, k1 v1 |
-#
-# Now ranks 0 and 1 have copies of k0, and each computes the gradient of its own query head only. The gradients of
-# copies have to be summed over the ranks that hold them. If they are not, the copies drift apart, and nothing fails.
+# The embedding and the head are split along the vocabulary (Further). Now everything together, `ParallelGPT`: two training steps on 4 ranks, compared with one process, for every parameter.
 
 
 # %%
-# %%ranks -o grouped
-def trained(summed):
-    """The rank's head of K after three steps, with or without the sum of the copies' gradients."""
-    generator = torch.Generator().manual_seed(0)
-    layer = tp.ParallelAttention(64, 4, num_kv_heads=2, generator=generator, dtype=EXACT)
-    layer = layer.to(device)
-    if not summed:
-        layer.heads = layer.heads._replace(
-            copies=1
-        )  # as if each rank had a head of its own
-    optimizer = torch.optim.SGD(layer.parameters(), lr=1.0)
-    x = some_input(8, 64, 64).detach()
-    for _ in range(3):
-        layer(x).square().sum(-1).mean().backward()
-        optimizer.step()
-        optimizer.zero_grad()
-    return layer.key.weight.detach()
-
-
-grouped = {"summed": trained(True), "not summed": trained(False)}
-grouped
-
-# %% jupyter={"source_hidden": true}
-rank_table(
-    [
-        {
-            "gradients of copies": way,
-            "ranks 0 and 1, head k0": rounded(
-                (grouped[0][way] - grouped[1][way]).abs().max().item()
-            ),
-            "ranks 2 and 3, head k1": rounded(
-                (grouped[2][way] - grouped[3][way]).abs().max().item()
-            ),
-        }
-        for way in ("summed", "not summed")
-    ],
-    caption="Largest difference between two copies of a head's weight after three steps of SGD",
-)
-
-# %% [markdown]
-# Not every t is possible: it has to divide the number of heads. 7 heads on 4 ranks are refused when the layer is built:
-
-# %%
-# %%ranks --expect error
-tp.ParallelAttention(hidden_size=56, num_heads=7)
-
-# %% [markdown]
-# **A good place for a break.** If you shut down the kernel, come back with Run > Run All Above Selected Cell.
-
-# %% [markdown]
-# # B. A whole model
-#
-# ## 9. The vocabulary, at both ends
-#
-# The two largest matrices of most language models are at their ends: the token embedding and the head, V x C each. Both
-# are split along the vocabulary.
-#
-# **The embedding.** Rank $r$ has the rows of its V/t tokens, `E[V_t, C]`, and looks up only these. For all other tokens
-# it contributes zeros. The sum over the ranks is the embedding, since exactly one rank contributes the row of each
-# token. With V = 8 on 2 ranks:
-#
-# | token id | rank 0: ids 0 to 3 | rank 1: ids 4 to 7 | sum |
-# |---|---|---|---|
-# | 2 | row 2 | 0 | row 2 |
-# | 5 | 0 | row 5 | row 5 |
-# | 4 | 0 | row 4 | row 4 |
-#
-# What does rank 0 do with id 5, and rank 1 with id 2? There is no such row in their shards. And whatever they look up
-# must not get into the sum.
-
-# %% [markdown]
-# **Exercise 5.** A vocabulary-parallel embedding.
-
-# %% exercise="ch12.vocabulary_embedding"
-
-# %%
-dtlearn.show_source(
-    tp.VocabularyParallelEmbedding.forward,
-    docstring=False,
-    summary="VocabularyParallelEmbedding.forward",
-)
-
-# %% [markdown]
-# An id of another rank is replaced by a valid one, so that the lookup works, and the *result* is replaced by zeros.
-# Without the second step the row of some other token is added, and nothing fails. In backward g passes the gradient on
-# to every rank, and the zeros keep it away from rows that were not asked for.
-#
-# A plain `dist.all_reduce` of the rows in place of g leads to the same gradients here: autograd does not see the sum, and
-# in backward passes the gradient on. But PyTorch warns that such a backward pass may be wrong without an error, and that
-# it will not be supported. As an autograd function, g says what backward does. The same holds for the loss.
-#
-# **The head and the loss.** The head is column-parallel: `logits[B, T, V_t]`, no communication. The loss of a token
-# with logits $z$ and target $y$ is
-#
-# $$-\log \frac{e^{z_y}}{\sum_v e^{z_v}} = \log \sum_v e^{z_v - m} - (z_y - m), \qquad m = \max_v z_v.$$
-#
-# (Subtracting $m$ changes nothing in exact arithmetic, and without it $e^{z}$ overflows if $z$ is large.) The naive way
-# gathers the logits on every rank. For Llama 3 those are the 4.2 GB of section 1, for one sequence of 8,192 tokens. But
-# the formula does not need all logits in one place.
-
-# %%
-per_token = dtlearn.predict(
-    "Every rank has its V/t logits of each token. How many numbers per token have to be all-reduced until every rank "
-    "knows the loss?",
-    unit="numbers per token",
-    id="ch12.per_token",
-)
-
-# %%
-# %%ranks --record loss_record -o losses
-corpus = load_corpus()
-tokens, targets = (batch.to(device) for batch in next(corpus.batches(1, 8, 64)))
-logits = some_input(8, 64, 128)  # (B, T, V), whole, to compare with
-whole_loss = next_token_loss(logits, targets)
-whole_loss.backward()
-own_logits = tp.shard(logits, -1).requires_grad_()  # (B, T, V/t)
-with dtlearn.phase("sharded"):
-    own_loss = tp.vocabulary_parallel_cross_entropy(own_logits, targets)
-    own_loss.backward()
-losses = (
-    apart(own_loss, whole_loss),
-    apart(own_logits.grad, tp.shard(logits.grad, -1)),
-)
-losses
-
-# %% jupyter={"source_hidden": true}
-rank_0 = [event for event in part(loss_record, "sharded") if event.rank == 0]
-reduced = sum(event.nbytes for event in rank_0 if event.op == "all_reduce")
-per_token.reveal(reduced / (8 * 64 * 8), gathered=128)
-
-# %% jupyter={"source_hidden": true}
-rank_table(
-    [
-        {"rank": rank, "loss": rounded(loss), "gradient of the own logits": rounded(grad)}
-        for rank, (loss, grad) in enumerate(losses)
-    ],
-    caption="Largest difference from cross_entropy of the whole logits",
-)
-
-# %% [markdown]
-# The backward pass needs no communication: the gradient of logit $v$ is $\mathrm{softmax}(z)_v$, minus 1 at the target,
-# divided by the number of tokens. Each rank computes it for its own logits from the maximum and the sum that it has
-# kept.
-#
-# The maximum has no gradient, and needs none. It appears twice in the formula, and the two cancel.
-
-# %% [markdown]
-# **Exercise 6.** Cross entropy of sharded logits.
-
-# %% exercise="ch12.sharded_cross_entropy"
-
-# %% [markdown]
-# The maximum, the sum and the target, on one page:
-
-# %%
-dtlearn.show_source(page_cross_entropy, summary="page_cross_entropy.py, the whole file")
-
-# %% [markdown]
-# `tp.vocabulary_parallel_cross_entropy` computes the same, to the last bit. It adds:
-#
-# - a vocabulary that t does not divide (below);
-# - label smoothing, for which a third number of each token is summed, that of all logits;
-# - the sum, or the loss of each token, in place of the mean, and another `ignore_index`;
-# - logits in 16 bits, which are computed in float32;
-# - errors, on all ranks, for a target outside the vocabulary and for logits that are not divided.
-#
-# **Padding.** GPT-2 has 50,257 tokens, a number that neither 2 nor 4 divides. So the matrix gets rows that stand for no
-# token, up to a multiple of t (Megatron-LM's `--make-vocab-size-divisible-by` takes a multiple of 128 t). Nothing ever
-# looks these rows up. But the head computes their logits, and in the softmax they would take a share of the
-# probability. So here they are left out of the maximum and the sum. (Megatron-LM's cross entropy includes them.)
-#
-# ## 10. A GPT on four ranks
-#
-# Now everything together, `ParallelGPT`. What is split, and how, read from its layers:
-
-# %%
-# %%ranks --setup
-corpus = load_corpus()
-
-
-def whole_gpt(config=CONFIG):
-    return seeded(GPT, config)
-
-
-def the_batch(samples=8, length=64):
-    x, y = next(corpus.batches(1, samples, length))
-    return x.to(device), y.to(device)
-
-
-# %%
-# %%ranks -o splits
-from dtlearn.viz import local_weights
-
-gpt = tp.ParallelGPT.from_gpt(whole_gpt())
-splits = local_weights(gpt, only=("embedding", "blocks.0", "head"))
-splits
-
-# %% jupyter={"source_hidden": true}
-show(
-    draw_splits(
-        splits,
-        label="block 0 of 4, and both ends",
-        names={
-            "blocks.0.attention": "attention",
-            "blocks.0.feed_forward": "feed-forward",
-        },
-    ),
-    alt=split_words(splits),
-)
-
-# %% [markdown]
-# Only the norms, the biases of row-parallel layers and the position embedding are replicated; together they are a small
-# part of the parameters. Now two training steps, compared with one process, for every parameter:
-
-
-# %%
-# %%ranks --record gpt_record -o gpt_parity
-def two_steps(model, loss_of, phase=""):
+# %%ranks -o gpt_parity
+def two_steps(model, loss_of):
     """Two steps of AdamW."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-    for step in range(2):
-        with dtlearn.phase(f"{phase} {step}"):
-            loss = loss_of(model)
-            loss.backward()
-            optimizer.step()
-            optimizer.zero_grad()
+    for _ in range(2):
+        loss = loss_of(model)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
     return loss
 
 
 x, y = the_batch()
-whole = whole_gpt()
-whole_loss = two_steps(whole, lambda model: next_token_loss(model(x), y), "whole")
-gpt = tp.ParallelGPT.from_gpt(whole_gpt())
-own_loss = two_steps(gpt, lambda model: model.loss(x, y), "parallel")
+whole, gpt = whole_gpt(), tp.ParallelGPT.from_gpt(whole_gpt())
+whole_loss = two_steps(whole, lambda model: next_token_loss(model(x), y))
+own_loss = two_steps(gpt, lambda model: model.loss(x, y))
 expected = dict(whole.named_parameters())
 gpt_parity = {
-    name: (tuple(parameter.shape), apart(parameter, expected[name]))
+    name: apart(parameter, expected[name])
     for name, parameter in gpt.full_params().items()
-}
-gpt_parity["loss"] = (), apart(own_loss, whole_loss)
+} | {"loss": apart(own_loss, whole_loss)}
 gpt_parity
 
 # %% jupyter={"source_hidden": true}
-
-
-def of_all_blocks(name):
-    """blocks.2.attention.query.weight -> blocks.*.attention.query.weight."""
-    return re.sub(r"blocks\.\d+", "blocks.*", name)
-
-
-worst, shapes = {}, {}
-for of_rank in gpt_parity:
-    for name, (shape, off) in of_rank.items():
-        kind = of_all_blocks(name)
-        worst[kind], shapes[kind] = max(worst.get(kind, 0.0), off), shape
-rank_table(
-    [
-        {
-            "parameter": name,
-            "shape": " x ".join(map(str, shapes[name])),
-            "largest difference": rounded(off),
-        }
-        for name, off in worst.items()
-    ],
-    caption="Two steps of AdamW on 4 ranks, beside one process, of all ranks and blocks",
+off = max(max(of_rank.values()) for of_rank in gpt_parity)
+print(
+    f"{len(gpt_parity[0]) - 1} parameters and the loss, largest difference:", rounded(off)
 )
 
 # %% [markdown]
-# And one block, forward and backward, with its communication as recorded:
+# And one block of it, forward and backward, with its communication as recorded:
 
 # %%
 # %%ranks --record layer_record -o layer_runs
@@ -1106,6 +504,8 @@ with module_runs(block) as layer_runs:
 layer_runs
 
 # %% jupyter={"source_hidden": true}
+from dtlearn.viz import LayerRun, draw_layer, layer_words
+
 BETWEEN = {
     "attention.output": "attention, each rank its own heads",
     "feed_forward.down": "GELU",
@@ -1122,273 +522,22 @@ show(
 )
 
 # %% [markdown]
-# Attention and the feed-forward network have one g and one f each: two all-reduces in forward, and two in backward, in
-# the reverse order. Everything else is local.
-#
-# ## 11. Counting the bytes
-#
-# Each of the four all-reduces has the size of X: b sequences, s tokens, h features, $bsh$ elements (b, s and h are the
-# papers' letters; in the code B, T and C). A ring all-reduce of n elements sends $2n(t-1)/t$ elements from each rank
-# (chapter 2). So each rank sends
+# One g and one f each, two all-reduces in forward and two in backward; everything else is local. Each of the four has the size of X: b sequences, s tokens, h features, $bsh$
+# elements (b, s and h are the papers' letters; in code B, T and C). A ring all-reduce of n elements sends $2n(t-1)/t$
+# elements from each rank (chapter 2). So each rank sends
 #
 # $$4 \cdot 2bsh\,\frac{t-1}{t} = 8bsh\,\frac{t-1}{t}$$
 #
-# elements for a block, forward and backward (Narayanan et al. 2021, arXiv 2104.04473, section 3.2).
-
-# %% [markdown]
-# Measured on 1, 2, 3 and 4 ranks, and by the formula:
-
-# %%
-# %%ranks --record sent_record
-WIDE = GPTConfig(
-    vocab_size=132, hidden_size=96, num_heads=12, num_layers=1
-)  # 1, 2, 3 and 4 divide the heads
-groups = {t: dist.new_group(list(range(t))) for t in (1, 2, 3, 4)}  # every rank makes all
-for t, group in groups.items():
-    if rank < t:
-        block = tp.ParallelGPT.from_gpt(whole_gpt(WIDE), group=group).blocks[0]
-        with dtlearn.phase(f"t = {t}"):
-            block(some_input(4, 24, 96)).sum().backward()
-
-# %% jupyter={"source_hidden": true}
-sent = {t: sent_by_operation(part(sent_record, f"t = {t}")) for t in (1, 2, 3, 4)}
-by_formula = {t: 8 * 8 * 4 * 24 * 96 * (t - 1) / t for t in sent}
-print(
-    "bytes equal the formula:", all(sum(sent[t].values()) == by_formula[t] for t in sent)
-)
-show(
-    layer_traffic(
-        {"": sent},
-        {"": by_formula},
-        ("8bsh: what more and more ranks tend to", 8 * 8 * 4 * 24 * 96),
-        title="A rank sends 8bsh(t-1)/t elements for a block",
-        label="b = 4, s = 24, h = 96, float64 (8 bytes); recorded, as a ring sends them",
-    ),
-    alt="Bars of the bytes that a rank sends for a block, recorded, for t = 1, 2, 3 and 4: 0, 295, 393 and 442 kB, all of "
-    "them all-reduces. A line on each bar, the formula, lies at its end. A dashed line at 590 kB is what the formula tends to.",
-)
-
-# %% [markdown]
-# The bytes do not depend on the width of the feed-forward network. They grow with h, while the weights grow with $h^2$,
-# and they grow with the *batch*. ZeRO 3 is the opposite: it sends weights, whatever the batch is (chapter 9). And from
-# t = 4 to 8 the bytes that a rank sends hardly grow, from $6bsh$ to $7bsh$ elements, while its computation halves. So
-# the share of communication grows with t.
+# elements for a block, forward and backward (Narayanan et al. 2021, arXiv 2104.04473, section 3.2). They grow with h, while the
+# weights grow with $h^2$, and with the *batch*. ZeRO 3 is the opposite: it sends weights, whatever the batch is (chapter 9). And
+# from t = 4 to 8 they hardly grow, from $6bsh$ to $7bsh$, while the computation of a rank halves.
 #
-# With recomputation of the whole block (chapter 8) the forward pass runs twice, and with it both gs: six all-reduces
-# instead of four. (PyTorch's non-reentrant checkpoint stops the second forward pass as soon as it has all that the
-# backward pass needs. Unless dropout follows the last g, that leaves out its all-reduce: five.)
+# ## 9. What is still whole?
 #
-# ## 12. Dropout and random numbers
-#
-# So far there was no dropout. With it ranks draw random masks, and the question is which of them have to be equal:
-#
-# | dropout on | the tensor | masks |
-# |---|---|---|
-# | the output of attention and of the feed-forward network, after g | `[B, T, C]`, replicated | **equal**: otherwise the ranks' copies of one tensor differ, and all that follows |
-# | the probabilities of attention | `[B, H_t, T, T]`, a rank's own heads | **different**: with equal masks head 0 of each rank would always lose the same places |
-#
-# The same seed on all ranks makes the first right and the second wrong, a seed for each rank the reverse. So two random
-# states are needed: the default one, equal on all ranks, and one of each rank's own. Megatron-LM's seeds are `seed` and
-# `seed + 2718 + rank`, with the rank in the tensor-parallel group. Inside tensor-parallel regions the second state takes the place of the default one; Megatron-LM
-# calls this *fork*. Afterwards the default state goes on where it was, however many numbers a rank has drawn in between.
-#
-# Neither mistake raises an error.
-
-# %% [markdown]
-# **Exercise 7.** Dropout inside and outside of tensor-parallel regions.
-
-# %% exercise="ch12.dropout_seeds"
-
-# %%
-dtlearn.show_source(
-    tp.RandomStateTracker.fork,
-    docstring=False,
-    summary="dtlearn.tensor_parallel: RandomStateTracker.fork",
-)
-
-# %%
-# %%ranks -o masks
-ones = torch.ones(1, 8, device=device)
-tracker = tp.tensor_parallel_manual_seed(3)
-masks = {"after g": F.dropout(ones, 0.5)}
-with tracker.fork():
-    masks["own heads"] = F.dropout(ones, 0.5)
-masks["after g, once more"] = F.dropout(ones, 0.5)
-masks
-
-# %% jupyter={"source_hidden": true}
-rank_table(
-    [
-        {
-            "rank": rank,
-            **{
-                where: "".join("x" if value else "." for value in mask.flatten())
-                for where, mask in of_rank.items()
-            },
-        }
-        for rank, of_rank in enumerate(masks)
-    ],
-    caption="Eight elements: x is kept, . is dropped",
-)
-
-# %% [markdown]
-# And unequal masks after g? Here the default state of each rank has another seed:
-
-# %%
-# %%ranks -o unequal
-tracker = tp.tensor_parallel_manual_seed(3)
-gpt = tp.ParallelGPT.from_gpt(whole_gpt(GPTConfig(dropout=0.1)), random_states=tracker)
-torch.manual_seed(rank)  # the mistake
-last = []  # the input of the last norm, which should be replicated
-gpt.head.norm.register_forward_pre_hook(lambda module, inputs: last.append(inputs[0]))
-loss = gpt.loss(*the_batch())
-unequal = loss.item(), last[0].detach()
-unequal
-
-# %% jupyter={"source_hidden": true}
-rank_table(
-    [
-        {
-            "rank": rank,
-            "difference of the loss": rounded(abs(loss - unequal[0][0])),
-            "difference of the last activations": rounded(
-                (x - unequal[0][1]).abs().max().item()
-            ),
-        }
-        for rank, (loss, x) in enumerate(unequal)
-    ],
-    caption="Unequal masks after g: largest difference from rank 0",
-)
-
-# %% [markdown]
-# The activations differ, and still all ranks have the same loss. It is computed from the all-reduced maximum, sum and
-# target logit of section 9, which are the same everywhere, right or wrong. So equal losses prove nothing here. Compare
-# a tensor or a parameter that should be replicated.
-
-# %% [markdown]
-# **Recomputation** has to draw the same masks a second time. `torch.utils.checkpoint` restores the default state before
-# the second forward pass, but it cannot know of another one. The package's `checkpoint` restores both; without that the
-# second pass has other masks in attention, and the gradients belong to another function.
-
-# %%
-# %%ranks -o recomputed
-from torch.utils.checkpoint import checkpoint
-
-
-def gradient_of_input(run):
-    """The input's gradient of attention with dropout, from the same weights, masks and input."""
-    tracker = tp.tensor_parallel_manual_seed(3)
-    generator = torch.Generator().manual_seed(0)
-    options = {"generator": generator, "dtype": EXACT, "random_states": tracker}
-    layer, x = tp.ParallelAttention(64, 4, dropout=0.1, **options), some_input(8, 48, 64)
-    layer = layer.to(device)
-    run(layer, x, tracker).square().sum().backward()
-    return x.grad
-
-
-right = gradient_of_input(lambda layer, x, _: layer(x))
-RUNS = {
-    "torch.utils.checkpoint": lambda layer, x, _: checkpoint(
-        layer, x, use_reentrant=False
-    ),
-    "tensor_parallel.checkpoint": lambda layer, x, own: tp.checkpoint(
-        layer, x, tracker=own
-    ),
-}
-recomputed = {
-    name: apart(gradient_of_input(run), right) / right.abs().max().item()
-    for name, run in RUNS.items()
-}
-recomputed
-
-# %% jupyter={"source_hidden": true}
-rank_table(
-    [
-        {"recomputed by": name, "difference / largest element": rounded(off)}
-        for name, off in recomputed[0].items()
-    ],
-    caption="Gradient of the input of attention with dropout, beside the one without recomputation",
-)
-
-# %% [markdown]
-# The scheme has one limit: a run with t = 2 and a run with t = 4 have different masks in attention, since each rank
-# draws those of its own heads. To compare runs with different t number by number, set dropout to 0.
-#
-# ## 13. Sequence parallelism
-#
-# What has been divided so far? Weights, gradients and optimizer state of nearly everything. And the activations?
-
-# %%
-activations = dtlearn.predict.choice(
-    "A block on 4 ranks, split as above. Compared with one process, what share of the block's activations does a rank "
-    "keep for the backward pass?",
-    {
-        "A": "a quarter: every matrix is split in four",
-        "B": "between a quarter and the whole",
-        "C": "all of them: X and Y are whole on every rank",
-    },
-    id="ch12.activations",
-)
-
-
-# %%
-# %%ranks -o kept
-import time
-
-
-def kept_by_block(t, group, **options):
-    """Bytes that live for the backward pass of a block, in fp32, by the ledger."""
-    gpt = tp.ParallelGPT.from_gpt(whole_gpt(LAYER).float(), group=group, **options)
-    length = 64 // t if options.get("sequence_parallel") else 64
-    x = torch.zeros(8, length, 64, device=device, requires_grad=True)
-    with MemoryLedger(gpt, inputs=x) as ledger:
-        loss = gpt.blocks[0](x).sum()  # keeps the graph
-        time.sleep(0.3)  # a thread that communicates holds its buffer a little longer
-        record = ledger.record()
-    alive = record.at(record.clock)
-    return sum(a.bytes for a in alive if a.category in ("inputs", "activations"))
-
-
-LAYER = GPTConfig(num_layers=1)
-groups = {t: dist.new_group(list(range(t))) for t in (1, 2, 4)}
-kept = {t: kept_by_block(t, group) for t, group in groups.items() if rank < t}
-kept
-
-# %% jupyter={"source_hidden": true}
-activations.reveal()
-
-# %% jupyter={"source_hidden": true}
-rank_table(
-    [
-        {
-            "t": t,
-            "kept of a block, kB": f"{nbytes / 1e3:,.0f}",
-            "of what one rank keeps": f"{nbytes / kept[0][1]:.0%}",
-        }
-        for t, nbytes in kept[0].items()
-    ],
-    caption="What a rank keeps of a block of our GPT for backward, by the ledger: 8 sequences of 64 tokens, fp32, no dropout",
-)
-
-# %% [markdown]
-# Inside the tensor-parallel regions a rank keeps its part. *Between* them, at the layer norms, the residual sums and
-# the dropout after g, every rank keeps the whole tensor, and all of them compute the same thing. Korthikanti et al.
-# (2022, arXiv 2205.05198) count for a block of GPT in 16 bits, with $a$ heads, with dropout and without fused attention,
-# in bytes:
-#
-# | | activations of a block |
-# |---|---|
-# | one rank | $sbh\,(34 + 5as/h)$ |
-# | tensor parallelism | $sbh\,(10 + 24/t + 5as/(ht))$ |
-# | and sequence parallelism | $sbh\,(34/t + 5as/(ht))$ |
-#
-# The 10 that is not divided consists of the inputs of two layer norms and of two tensor-parallel regions (2 bytes each,
-# together 8) and of two dropout masks (1 byte each).
-#
-# Layer norm, dropout and the residual sum treat each *token* on its own. So between the tensor-parallel regions one can
-# divide the tokens, `X[B, T_t, C]`, and each rank does T/t of them. That is **sequence parallelism** (as Megatron-LM
-# uses the word; chapter 13 has other ways to divide a sequence). At the ends of a region the tensor changes from one
-# division to the other:
+# *Between* the tensor-parallel regions, at the layer norms, the residual sums and dropout, every rank keeps the whole tensor, and
+# all compute the same. But these operations treat each *token* on its own, so there one can divide the tokens, `X[B, T_t, C]`:
+# **sequence parallelism** (Korthikanti et al. 2022, arXiv 2205.05198; chapter 13 has other ways to divide a sequence). At the
+# ends of a region the tensor changes from one division to the other:
 #
 # | | tensor parallelism | with sequence parallelism | backward of that |
 # |---|---|---|---|
@@ -1423,35 +572,6 @@ both = {name: part(sp_record, name) for name in sp_runs[0]}
 sent = {name: sum(sent_by_operation(record).values()) for name, record in both.items()}
 sp_bytes.reveal(sent["with sequence parallelism"] / sent["tensor parallelism"])
 
-# %% [markdown]
-# Two things change silently. First, dropout after g now acts on a rank's own tokens. So its masks have to be *different*
-# on the ranks, as those of attention are (section 12).
-#
-# Second, a layer norm's weights are replicated, and until now every rank computed their whole gradient. Now a rank's
-# layer norm sees T/t tokens, so each rank has *one term* of the gradient. The terms have to be added up after the
-# backward pass. The bias of a row-parallel layer, which is added after the reduce-scatter, has the same problem. These
-# gradients are small, h elements each, and are sent together in one message.
-
-# %% [markdown]
-# **Exercise 8.** Gradients of norms with sequence parallelism.
-
-# %% exercise="ch12.sequence_parallel_norms"
-
-# %%
-dtlearn.show_source(
-    tp.reduce_sequence_parallel_gradients,
-    docstring=False,
-    summary="dtlearn.tensor_parallel.reduce_sequence_parallel_gradients",
-)
-
-# %% [markdown]
-# If the sum is left out, nothing fails by itself: from the next step on each rank has its own version of every norm. So
-# the package remembers which gradients are partial, and clipping, or the next forward pass after a step, raises an
-# error. (Megatron-LM's training loop sums them by itself, in `finalize_model_grads`.)
-#
-# The block without and with sequence parallelism, as recorded. (The shapes are those of rank 0: with sequence
-# parallelism it has 12 of the 48 tokens.)
-
 # %% jupyter={"source_hidden": true}
 two_layers = {name: LayerRun(record, sp_runs[0][name]) for name, record in both.items()}
 show(
@@ -1465,351 +585,21 @@ show(
 )
 
 # %% [markdown]
-# And what is kept of a block for the backward pass? Norms and dropout keep T/t tokens now. But the gathered input of the
-# column-parallel layers is whole again, (B, T, C). For the paper's $34/t$ a rank keeps only its own tokens of it and
-# gathers the input *once more* in backward, for the gradient of the weight. That is one more all-gather in each half of
-# the block: $10bsh(t-1)/t$ elements instead of $8bsh(t-1)/t$. Megatron-LM does this; here it is `gather_again=True`.
-
-# %%
-# %%ranks -o kept_sp
-SP = {"sequence_parallel": True}
-kept_sp = {
-    way: {
-        t: kept_by_block(t, group, **options) for t, group in groups.items() if rank < t
-    }
-    for way, options in (("own", SP), ("again", SP | {"gather_again": True}))
-}
-kept_sp
-
-# %% jupyter={"source_hidden": true}
-table = gpt_block(GPTConfig(num_layers=1), 8, 64)
-SP = {"sequence_parallel": True}
-WAYS = {
-    "tensor parallelism": (kept[0], {}),
-    "with sequence parallelism": (kept_sp[0]["own"], SP),
-    "inputs gathered again": (kept_sp[0]["again"], SP | {"gather_again": True}),
-}
-counted = {way: of_rank for way, (of_rank, _) in WAYS.items()}
-formula = {
-    way: {t: table_bytes(table, t, **options) for t in (1, 2, 4, 8)}
-    for way, (_, options) in WAYS.items()
-}
-print(
-    "bytes equal the formula:",
-    all(
-        formula[way][t] == of_t
-        for way, points in counted.items()
-        for t, of_t in points.items()
-    ),
-)
-show(
-    activation_memory(
-        formula,
-        counted,
-        title="Only with inputs gathered again are all activations of a block divided",
-        label="a block of our GPT, 8 sequences of 64 tokens, fp32; lines by formula, points by the ledger",
-    ),
-    alt="MB that a rank keeps of a block for backward, over 1, 2, 4 and 8 ranks; lines by formula, with the ledger's points on "
-    "them for up to 4 ranks. All begin at 2.11. Tensor parallelism: 1.32, 0.93, 0.73. With sequence parallelism: 1.19, 0.72, "
-    "0.49. With inputs gathered again: 1.06, 0.53, 0.26, which is the first number divided by the number of ranks.",
-)
-
-# %% [markdown]
-# **Exercise 9.** The bytes of a block.
-
-# %% exercise="ch12.block_bytes"
-
-# %% jupyter={"source_hidden": true}
-block = BlockSizes(1, 1024, 4096, 32)
-CHOICES = {
-    "tensor parallelism": {},
-    "and full recomputation": {"recompute": "full"},
-    "with sequence parallelism": {"sequence_parallel": True},
-    "inputs gathered again": {"sequence_parallel": True, "gather_again": True},
-}
-rank_table(
-    [
-        {
-            "": name,
-            "collectives of a block": len(block_traffic(block, 8, **options)),
-            "elements that a rank sends, in bsh(t-1)/t": f"{sent_elements(block_traffic(block, 8, **options)) / block.bsh / 7 * 8:g}",
-        }
-        for name, options in CHOICES.items()
-    ],
-    caption="By formula, for one micro-batch, without the gradients of norms",
-)
-
-# %% [markdown]
-# ## 14. Hiding the all-reduce of the input's gradient
+# (The shapes are those of rank 0, which has 12 of the 48 tokens.) One thing changes silently: a rank's layer norm now sees T/t
+# tokens, so each rank has *one term* of the gradient of its weights. The terms have to be added up after the backward pass
+# (Further, "What does sequence parallelism keep?").
 #
-# The backward pass of a column-parallel layer computes two products: $dX$, whose terms have to be summed over the
-# ranks, and $dA = X^T dZ$, which stays on the rank. So the all-reduce of dX can start *before* dA is computed, and run
-# meanwhile:
-
-# %%
-dtlearn.show_source(
-    overlap.OverlappedProducts.backward,
-    docstring=False,
-    summary="dtlearn.tensor_parallel.layers.overlap: the backward pass of a column-parallel layer",
-)
-
-# %% [markdown]
-# Measured on 2 ranks with an emulated link of 80 MB/s, for a layer with 512 input and 2,048 output features and 1,024
-# tokens:
-
-
-# %%
-def backward_seconds():
-    """{whether the all-reduce is overlapped: seconds of a backward pass}, the fastest of 16 each."""
-    x = torch.randn(1024, 512, requires_grad=True)
-    layers = {
-        way: tp.ColumnParallelLinear(512, 2048, overlap=way) for way in (False, True)
-    }
-    seconds = dict.fromkeys(layers, float("inf"))
-    for _ in range(16):
-        for way, layer in layers.items():
-            y = layer(x)
-            gradient = torch.ones_like(y)
-            torch.distributed.barrier()
-            start = time.perf_counter()
-            y.backward(gradient)
-            seconds[way] = min(seconds[way], time.perf_counter() - start)
-    return seconds
-
-
-SLOW = Link(latency=50e-6, bandwidth=80e6)
-backward = dtlearn.run_ranks(backward_seconds, 2, link=SLOW, device="cpu").values[0]
-
-# %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
-travels = SLOW.seconds("all_reduce", 4 * 1024 * 512, 2)
-rank_table(
-    [
-        {
-            "the all-reduce": "overlapped" if way else "after both products",
-            "backward pass, ms": f"{1e3 * seconds:.0f}",
-        }
-        for way, seconds in backward.items()
-    ],
-    caption=f"Measured, emulated link: the all-reduce alone takes {1e3 * travels:.0f} ms",
-)
-
-# %% [markdown]
-# At most the time of dA can be saved, since that is all there is to compute while the all-reduce runs. In forward there
-# is nothing to overlap with: the next operation needs the sum. That is why tensor parallelism needs fast links: its
-# communication is mostly *exposed*, not hidden behind computation. (Newer libraries split a product into pieces, and
-# send one piece while the next is computed. In PyTorch this is called async tensor parallelism.)
-
-
-# %% [markdown]
-# ## 15. Norms and checkpoints
+# ## 10. How does it break?
 #
-# **The global norm** of the gradients (chapter 9) is the root of a sum of squares. A rank has the gradients of its
-# shards and of the replicated parameters. Summing all squares over all ranks counts the replicated ones t times. So
-# each rank counts its shards, and only one rank of the group counts what is replicated:
-
-# %%
-# %%ranks -o norms
-x, y = the_batch()
-whole = whole_gpt()
-next_token_loss(whole(x), y).backward()
-gpt = tp.ParallelGPT.from_gpt(whole_gpt())
-gpt.loss(x, y).backward()
-norms = {
-    "one process": torch.nn.utils.get_total_norm(
-        [p.grad for p in whole.parameters()]
-    ).item(),
-    "squares of all gradients, summed over the ranks": tp.naive_gradient_norm(gpt).item(),
-    "what is replicated, once": tp.gradient_norm(gpt).item(),
-}
-norms
-
-# %% jupyter={"source_hidden": true}
-rank_table(
-    [{"": way, "norm of the gradients": f"{norm:.6f}"} for way, norm in norms[0].items()],
-    caption="The global norm after one backward pass, rank 0 of 4",
-)
-
-# %% [markdown]
-# (Copied heads of K and V, section 8, are also counted once.)
-#
-# **Checkpoints.** A shard is meaningful only if one knows how it was made: along which dim, into how many parts, padded
-# or not. `full_params` gathers the *full* parameters, with the names of the whole model, and `load_full` loads them on
-# any number of ranks. (`reshard_files` does the same from files to files, without ranks.) Four ranks train a GPT, its
-# full parameters are gathered, and groups of two ranks go on with it:
-
-# %%
-# %%ranks -o resharded
-x, y = the_batch()
-gpt = tp.ParallelGPT.from_gpt(whole_gpt())
-two_steps(gpt, lambda model: model.loss(x, y))
-full = gpt.full_params()  # on every rank, with the names of the whole GPT
-pair = [dist.new_group([0, 1]), dist.new_group([2, 3])][rank // 2]
-on_two = tp.ParallelGPT(CONFIG, dtype=EXACT, group=pair).to(device)
-on_two.load_full(full)
-resharded = (
-    tuple(gpt.blocks[0].feed_forward.up.weight.shape),
-    tuple(on_two.blocks[0].feed_forward.up.weight.shape),
-    apart(on_two.loss(x, y), gpt.loss(x, y)),
-)
-resharded
-
-# %%
-print(
-    "blocks.0.feed_forward.up.weight: {} on each of 4 ranks, {} on each of 2".format(
-        *resharded[0]
-    )
-)
-print("difference of the loss:", rounded(max(off for *_, off in resharded)))
-
-# %% [markdown]
-# ## 16. More ranks than a node has
-#
-# With more ranks, each computes less. How far does that go? Computation is divided by t. What a rank sends is not; it
-# even grows a little. Inside a node links are fast. With more ranks than a node has, the same bytes also go through
-# network cards.
-
-# %%
-two_nodes = dtlearn.predict.choice(
-    "A block of GPT-3 (h = 12,288, one sequence of 2,048 tokens, bf16). Nodes of 8 GPUs with NVLink of 450 GB/s, and one "
-    "network card of 200 Gb/s (25 GB/s) for each node. The block is computed by 8 GPUs of a node. What happens with t = 16, "
-    "on two nodes?",
-    {
-        "A": "it takes little more than half the time",
-        "B": "it takes somewhat less time",
-        "C": "it takes more time",
-    },
-    id="ch12.two_nodes",
-)
-
-# %% [markdown]
-# The time of a block, forward and backward, by the cost model of chapter 2. A GPU computes 400 TFLOP/s; all-reduces are
-# rings, or hierarchical where that is faster; nothing is overlapped. Three clusters that differ only in the network
-# between nodes:
-
-# %%
-GPT3 = BlockSizes(batch=1, length=2048, hidden=12288, heads=96)
-NVLINK = (3e-6, 450e9)  # seconds of latency, bytes per second
-CLUSTERS = {
-    "one card of 25 GB/s per node": nodes(8, NVLINK, (8e-6, 25e9)),
-    "one card of 50 GB/s per GPU": nodes(8, NVLINK, (8e-6, 50e9), cards=8),
-    "NVLink between all GPUs": flat(*NVLINK),
-}
-RANKS = (1, 2, 4, 8, 16, 32)
-times = {
-    name: layer_times(GPT3, RANKS, topology, flops=400e12)
-    for name, topology in CLUSTERS.items()
-}
-
-# %% jupyter={"source_hidden": true}
-slow = {time.num_ranks: time for time in times["one card of 25 GB/s per node"]}
-two_nodes.reveal(
-    compute8=1e3 * slow[8].computation,
-    compute16=1e3 * slow[16].computation,
-    sent8=1e3 * slow[8].communication,
-    sent16=1e3 * slow[16].communication,
-)
-
-# %% jupyter={"source_hidden": true}
-show(
-    bandwidth_cliff(
-        {t: (time.computation, time.communication) for t, time in slow.items()},
-        ranks_per_node=8,
-        title="One slow card per node: beyond the node a block takes longer than inside it",
-        label="a block of GPT-3, by the cost model; nodes of 8 GPUs, NVLink 450 GB/s, one card of 25 GB/s per node",
-    ),
-    alt="Bars of the time of a block for 1, 2, 4, 8, 16 and 32 GPUs, computation below and communication on top. From 1 to "
-    "8 GPUs, inside a node, the bars fall from 57 ms to 8 ms, and communication is a small part. With 16 GPUs the bar is "
-    "13 ms and with 32 it is 15 ms, most of it communication. 8 is the fastest.",
-)
-rank_table(
-    [
-        {
-            "t": t,
-            **{
-                name: f"{of_cluster[i].efficiency:.0%}"
-                for name, of_cluster in times.items()
-            },
-        }
-        for i, t in enumerate(RANKS)
-    ],
-    caption="Efficiency: 100 % if t GPUs are t times as fast as one",
-)
-
-# %% [markdown]
-# With one slow card per node t = 16 is a cliff: two nodes take longer than one. With a card for each GPU it is only a
-# step: the hierarchical all-reduce uses all eight cards at once, communication takes 1.6 times as long as inside the
-# node, and 16 GPUs are still faster than 8, but less efficient. NVLink between all GPUs (there are machines with 72 of
-# them) is a little better.
-#
-# Even inside a node the efficiency falls with t. What counts is the ratio of computation to communication, $72bsh^2/t$
-# operations to $8bsh$ elements: it is proportional to $h/t$ and does not depend on the batch. So a large t is for wide
-# layers; for a narrow one data parallelism is better.
-#
-# The same on ranks, with an **emulated link** of two levels: nodes of 2 ranks, 400 MB/s inside a node, 40 MB/s for each
-# rank between nodes. The four all-reduces are real, 1 MB each; computation is emulated, a rank sleeps for 40 ms / t.
-
-
-# %%
-def block_seconds(t, group, whole=0.040, nbytes=1_000_000):
-    """One block on the first t ranks: two halves, forward and backward."""
-    x = torch.zeros(nbytes // 4)
-    torch.distributed.barrier()
-    start = time.perf_counter()
-    for _ in range(4 if torch.distributed.get_rank() < t else 0):
-        time.sleep(whole / 4 / t)
-        if t > 1:
-            torch.distributed.all_reduce(x, group=group)
-    return time.perf_counter() - start
-
-
-def emulated_blocks():
-    """{t: seconds of a block on the first t ranks}, the fastest of ten."""
-    groups = {t: torch.distributed.new_group(list(range(t))) for t in (1, 2, 4)}
-    return {
-        t: min(block_seconds(t, group) for _ in range(10)) for t, group in groups.items()
-    }
-
-
-TWO_LEVELS = Link(100e-6, 40e6, inside=Link(20e-6, 400e6), ranks_per_node=2)
-measured = dtlearn.run_ranks(emulated_blocks, 4, link=TWO_LEVELS, device="cpu").values[0]
-
-# %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
-show(
-    bandwidth_cliff(
-        {
-            t: (
-                0.040 / t,
-                4 * TWO_LEVELS.seconds("all_reduce", 1_000_000, t) if t > 1 else 0.0,
-            )
-            for t in (1, 2, 4)
-        },
-        ranks_per_node=2,
-        measured=measured,
-        title="The same on four ranks: two nodes take longer than one",
-        label="emulated link: nodes of 2 ranks, 400 MB/s inside, 40 MB/s between; computation is emulated",
-    ),
-    alt="Bars of the time of a block for 1, 2 and 4 ranks by the cost model, with measured points on them. 1 rank: 40 ms. 2 "
-    "ranks, one node: 30 ms, of which 10 ms are communication. 4 ranks, two nodes: more than 1 rank, nearly all of it "
-    "communication.",
-)
-
-# %% [markdown]
-# (The measured points lie somewhat above the bars: gloo's own time, and the time to wake up from a sleep, are not in
-# the model.)
-#
-# ## 17. Break it on purpose
-#
-# ### f without its backward pass
-#
-# Suppose that somebody removes f from all layers, because it does nothing in forward. A GPT is trained for 15 steps:
+# Suppose that somebody removes f from all layers, because it does nothing in forward. A GPT is trained for 15 steps.
 
 # %%
 seen = dtlearn.predict.choice(
-    "f is gone from every layer. What will be seen in 15 steps of training?",
+    "f is gone from every layer. Which of these shows it best?",
     {
-        "A": "the job hangs in the first backward pass",
-        "B": "the loss becomes nan, or grows",
-        "C": "the loss falls, and looks as it should",
+        "A": "the loss over the steps",
+        "B": "the loss, compared between the ranks",
+        "C": "the weight of a norm, compared between the ranks",
     },
     id="ch12.seen",
 )
@@ -1879,24 +669,994 @@ rank_table(
 )
 
 # %% [markdown]
-# The four ranks have learned to work together with four different sets of norms, biases and positions. The loss curve
-# does not show it. The saved model shows it a little, since it has only one of these sets. A comparison of gradients
-# with one process (section 10) shows it at once, and so does a comparison of a replicated parameter between two ranks:
-# here it has to be equal on both to the last bit.
+# The four ranks have learned to work together with four different sets of norms, biases and positions. The saved model shows
+# it a little, since it has only one of these sets. A comparison of gradients with one process (section 8) shows it at once, and
+# so does a replicated parameter, which has to be equal on all ranks to the last bit.
 #
+# ## 11. How many ranks, and when?
+#
+# With more ranks, each computes less, and sends no less. With more ranks than a node has, the same bytes also go through
+# network cards.
+
+# %%
+two_nodes = dtlearn.predict.choice(
+    "A block of GPT-3 (h = 12,288, one sequence of 2,048 tokens, bf16). Nodes of 8 GPUs with NVLink of 450 GB/s, and one "
+    "network card of 200 Gb/s (25 GB/s) for each node. The block is computed by 8 GPUs of a node. What happens with t = 16, "
+    "on two nodes?",
+    {
+        "A": "it takes little more than half the time",
+        "B": "it takes somewhat less time",
+        "C": "it takes more time",
+    },
+    id="ch12.two_nodes",
+)
+
 # %% [markdown]
-# ### A rank with another shape
+# The time of a block, forward and backward, by the cost model of chapter 2. A GPU computes 400 TFLOP/s; all-reduces are
+# rings, or hierarchical if that is faster; nothing is overlapped. Rates are nominal: rings measured on NVLink reach about
+# four fifths of 450 GB/s.
+
+# %%
+from dtlearn.collectives.topology import flat, nodes
+from dtlearn.tensor_parallel.arithmetic.cliff import layer_times
+from dtlearn.tensor_parallel.arithmetic.sizes import BlockSizes
+
+GPT3 = BlockSizes(batch=1, length=2048, hidden=12288, heads=96)
+NVLINK = (3e-6, 450e9)  # seconds of latency, bytes per second
+CLUSTERS = {
+    "one card of 25 GB/s per node": nodes(8, NVLINK, (8e-6, 25e9)),
+    "one card of 50 GB/s per GPU": nodes(8, NVLINK, (8e-6, 50e9), cards=8),
+    "NVLink between all GPUs": flat(*NVLINK),
+}
+RANKS = (1, 2, 4, 8, 16, 32)
+times = {
+    name: layer_times(GPT3, RANKS, topology, flops=400e12)
+    for name, topology in CLUSTERS.items()
+}
+
+# %% jupyter={"source_hidden": true}
+slow = {time.num_ranks: time for time in times["one card of 25 GB/s per node"]}
+two_nodes.reveal(
+    compute8=1e3 * slow[8].computation,
+    compute16=1e3 * slow[16].computation,
+    sent8=1e3 * slow[8].communication,
+    sent16=1e3 * slow[16].communication,
+)
+
+# %% jupyter={"source_hidden": true}
+from dtlearn.viz import bandwidth_cliff
+
+show(
+    bandwidth_cliff(
+        {t: (time.computation, time.communication) for t, time in slow.items()},
+        ranks_per_node=8,
+        title="One slow card per node: beyond the node a block takes longer than inside it",
+        label="a block of GPT-3, by the cost model; nodes of 8 GPUs, NVLink 450 GB/s, one card of 25 GB/s per node",
+    ),
+    alt="Bars of the time of a block for 1, 2, 4, 8, 16 and 32 GPUs, computation below and communication on top. From 1 to "
+    "8 GPUs, inside a node, the bars fall from 57 ms to 8 ms, and communication is a small part. With 16 GPUs the bar is "
+    "13 ms and with 32 it is 15 ms, most of it communication. 8 is the fastest.",
+)
+
+# %% [markdown]
+# Even inside a node the efficiency falls with t: $72bsh^2/t$ operations to $8bsh$ elements, a ratio proportional to $h/t$, and
+# independent of the batch. So a large t is for wide layers.
 #
-# The ranks of a tensor-parallel group have to have the same samples. If each takes batches of its own, as in data
-# parallelism, two things can happen. With equal shapes nothing fails, and nothing even differs between the ranks: the
-# embedding adds up the rows of unrelated tokens, all ranks go on with the same sums, and the loss falls, only more
-# slowly. The batches themselves have to be compared. With different shapes, `%%ranks` stops the run and says which rank
+# **When to use it.** For layers that are too wide, for activations that are too large, and for a batch that cannot grow: it is
+# the only strategy so far that computes one sample faster. Keep it inside a node. Otherwise data parallelism is simpler, and
+# sends less if a step has more than about 3h tokens on all ranks together: it all-reduces the gradients of the 12 h² parameters
+# of a block, tensor parallelism four tensors with h elements for each token. Chapter 14 combines all strategies.
+
+# %% [markdown]
+# # Further
+#
+# Each section stands alone, after the core path.
+#
+# | section | needs | exercise |
+# |---|---|---|
+# | How is a weight cut, and drawn? | section 2 | 3 |
+# | How is a fused weight cut? | section 7 | 4 |
+# | What if heads are shared? | section 7 | |
+# | How is a vocabulary divided? | section 4 | 5, 6 |
+# | What is split in a GPT, and what does it send? | section 8 | 7 |
+# | What does sequence parallelism keep? | section 9 | 8 |
+# | Which random numbers are equal? | section 7, chapter 8 | 9 |
+# | Can the all-reduce be hidden? | section 4 | |
+# | How long is the gradient, and who saves what? | section 8, chapter 9 | |
+# | What do two nodes cost? | section 11 | |
+# | What if the ranks read different batches? | section 8 | |
+# | Where do the libraries do it? | section 2 | |
+# | Can one split along two dims at once? | section 2 | |
+#
+# ## How is a weight cut, and drawn?
+#
+# *Needs: section 2.*
+
+# %% [markdown]
+# **Exercise 3.** Split a weight, and put it together again.
+
+# %% exercise="ch12.split_and_reassemble"
+
+# %% [markdown]
+# The package's `shard` takes a part and copies it. A view would give the same results, but it would keep the whole
+# tensor in memory:
+
+# %%
+from dtlearn.sharing.shards import shard_of
+
+dtlearn.show_source(shard_of, docstring=False, summary="dtlearn.sharing.shards.shard_of")
+
+# %% [markdown]
+# **Initialisation.** A layer that is built from its sizes should be the same layer for every t. If each rank draws its
+# shard from its own seed, the model depends on t. (Megatron-LM does so on the GPU by default.) If all ranks draw their
+# shards from the same seed, all shards are *equal*, and t copies of the same features are trained. So here the full
+# weight is drawn from one seed, which the first rank of the group draws and broadcasts, and sliced, one weight at a time:
+
+# %%
+# %%ranks -o first_draws
+torch.manual_seed(rank)  # the ranks have different states, and it does not matter
+layer = tp.RowParallelLinear(8, 2, bias=False).to(device)
+first_draws = layer.full_params()["weight"]
+first_draws
+
+# %%
+print(
+    "the same full weight on all ranks:",
+    all(w.equal(first_draws[0]) for w in first_draws),
+)
+
+# %% [markdown]
+# ## How is a fused weight cut?
+#
+# *Needs: section 7.* GPT-2 and many others have Q, K and V in one weight, as one product is faster than three. Stored as
+# `nn.Linear` stores it, it has the shape (3C, C): C rows of Q, then C rows of K, then C rows of V. A column-parallel layer
+# makes t equal pieces from top to bottom, and each rank uses the thirds of its piece as *its* q, k and v.
+
+# %%
+thirds = dtlearn.predict.choice(
+    "C = 64 and 4 heads, so the fused weight has 192 rows. Each of 4 ranks takes 48 of them from top to bottom, and splits "
+    "its 48 rows into q, k and v of one head, 16 rows each. What does rank 1 then use as its k and its v?",
+    {
+        "A": "the keys and the values of head 1, as it should",
+        "B": "the keys of head 0, and as values the keys of head 1",
+        "C": "queries in both places",
+    },
+    id="ch12.thirds",
+)
+
+# %% jupyter={"source_hidden": true}
+thirds.reveal()
+owner = [f"{name}{head}" for name in "qkv" for head in range(4) for _ in range(16)]
+for rank in range(4):
+    piece = owner[48 * rank : 48 * (rank + 1)]
+    print(f"rank {rank}: q from {piece[0]}, k from {piece[16]}, v from {piece[32]}")
+
+# %%
+# %%ranks -o attention_off
+attention = seeded(GPT, CONFIG).blocks[0].attention  # its biases are 0
+parts = [
+    layer.weight.detach() for layer in (attention.query, attention.key, attention.value)
+]
+fused = torch.cat(parts)  # (3C, C)
+x = some_input(8, 64, 64).detach()
+
+
+def from_pieces(x, fused, output, head_size=16):
+    """A rank's heads from its rows of the fused weight, and its term of the output."""
+    q, k, v = (
+        functional.linear(x, rows).unflatten(-1, (-1, head_size)).transpose(1, 2)
+        for rows in fused.chunk(3)
+    )
+    y = (
+        functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        .transpose(1, 2)
+        .flatten(2)
+    )
+    return tp.reduce_from_tensor_parallel_region(functional.linear(y, output))
+
+
+own_output = tp.shard(attention.output.weight, 1)
+outputs = {
+    "t pieces, from top to bottom": from_pieces(x, tp.shard(fused, 0), own_output),
+    "by heads": tp.ParallelAttention.from_attention(attention)(x),
+}
+right = attention(x)
+attention_off = {
+    way: apart(y, right) / right.abs().max().item() for way, y in outputs.items()
+}
+attention_off
+
+# %% jupyter={"source_hidden": true}
+for way, off in attention_off[0].items():
+    print(f"{way}: difference of Y over the largest element of Y: {rounded(off)}")
+
+# %% [markdown]
+# The shapes fit, and it is another function. Training from scratch does not show it: it trains another model, which also has
+# attention. But a checkpoint of one layout that is loaded as the other is useless. Two layouts are common. In **blocks**, as in
+# GPT-2, all rows of q come first, then those of k and v; a rank collects its heads' rows from each of the three. In
+# **groups**, as in Megatron-LM and BLOOM, q, k and v of head 0 come first, then those of head 1, and so on: there contiguous
+# pieces are right if they end between heads.
+#
+# **Grouped queries.** Many models have fewer heads of K and V than of Q (grouped-query attention, Ainslie et al. 2023, arXiv
+# 2305.13245): query heads that follow one another share one head of K and V, and there is less to compute and to keep. With
+# 4 query heads and 2 heads of K and V, q0 and q1 use k0 and v0, and q2 and q3 use k1 and v1. To compute it, repeat each head
+# of K and V for its query heads; the fused weight has the rows of 4 + 2 + 2 heads. A rank needs the K and V of its own query
+# heads: on 2 ranks q0 q1 k0 v0, and q2 q3 k1 v1.
+
+# %% [markdown]
+# **Exercise 4.** Attention by heads, from a fused weight.
+
+# %% exercise="ch12.fused_qkv"
+
+# %%
+dtlearn.show_source(
+    tp.split_fused_qkv,
+    docstring=False,
+    summary="dtlearn.tensor_parallel.split_fused_qkv",
+)
+
+# %% [markdown]
+# **SwiGLU** has the same trap. Llama's feed-forward network is $Y = (\mathrm{SiLU}(X\,\mathrm{gate}) \odot X\,\mathrm{up})\,
+# \mathrm{down}$, with `gate` and `up` both `[C, F]`, often fused into one `[C, 2F]`. ⊙ multiplies feature $i$ of the gate with
+# feature $i$ of `up`, so a rank needs *the same columns* of both. With F = 4:
+#
+# | | rank 0 | rank 1 |
+# |---|---|---|
+# | the fused weight split in two | g0 g1 g2 g3 | u0 u1 u2 u3 |
+# | each half split in two | g0 g1 u0 u1 | g2 g3 u2 u3 |
+#
+# In the first row rank 0 has all gates, and multiplies gates by gates. A fused weight is always split within each of its
+# parts, never across them; `ParallelSwiGLU` does so.
+#
+# ## What if heads are shared?
+#
+# *Needs: section 7, and "Grouped queries" above.* In Llama 3 405B, 128 heads of Q share 8 of K and V. With t up to 8 each
+# rank has whole groups. With t = 16 two ranks need one head of K and V, so this head is *replicated* on both:
+#
+# | 4 query heads, 2 heads of K and V | rank 0 | rank 1 | rank 2 | rank 3 |
+# |---|---|---|---|---|
+# | t = 2 | q0 q1, k0 v0 | q2 q3, k1 v1 | | |
+# | t = 4 | q0, k0 v0 | q1, k0 v0 | q2, k1 v1 | q3, k1 v1 |
+#
+# Now ranks 0 and 1 have copies of k0, and each computes the gradient of its own query head only. The gradients of
+# copies have to be summed over the ranks that hold them. If they are not, the copies drift apart:
+
+
+# %%
+# %%ranks -o grouped
+def trained(summed):
+    """The rank's head of K after three steps, with or without the sum of the copies' gradients."""
+    generator = torch.Generator().manual_seed(0)
+    layer = tp.ParallelAttention(64, 4, num_kv_heads=2, generator=generator, dtype=EXACT)
+    layer = layer.to(device)
+    if not summed:
+        layer.heads = layer.heads._replace(
+            copies=1
+        )  # as if each rank had a head of its own
+    optimizer = torch.optim.SGD(layer.parameters(), lr=1.0)
+    x = some_input(8, 64, 64).detach()
+    for _ in range(3):
+        layer(x).square().sum(-1).mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return layer.key.weight.detach()
+
+
+grouped = {"summed": trained(True), "not summed": trained(False)}
+grouped
+
+# %% jupyter={"source_hidden": true}
+for way in ("summed", "not summed"):
+    off = (grouped[0][way] - grouped[1][way]).abs().max().item()
+    print(
+        f"gradients of copies {way}: k0 on ranks 0 and 1 after three steps differs by {rounded(off)}"
+    )
+
+# %% [markdown]
+# Not every t is possible: it has to divide the number of heads. `tp.ParallelAttention(hidden_size=56, num_heads=7)` on 4 ranks
+# is refused when the layer is built.
+#
+# ## How is a vocabulary divided?
+#
+# *Needs: section 4.* The two largest matrices of most language models are at their ends: the token embedding and the head, V
+# x C each, with V the size of the vocabulary. **The embedding.** Rank $r$ has the rows of its V/t tokens, `E[V_t, C]`, and looks up only these. For all
+# other tokens it contributes zeros. The sum over the ranks is the embedding, since exactly one rank contributes the row of
+# each token. With V = 8 on 2 ranks:
+#
+# | token id | rank 0: ids 0 to 3 | rank 1: ids 4 to 7 | sum |
+# |---|---|---|---|
+# | 2 | row 2 | 0 | row 2 |
+# | 5 | 0 | row 5 | row 5 |
+# | 4 | 0 | row 4 | row 4 |
+#
+# What does rank 0 do with id 5, and rank 1 with id 2? There is no such row in their shards. And whatever they look up
+# must not get into the sum.
+
+# %% [markdown]
+# **Exercise 5.** A vocabulary-parallel embedding.
+
+# %% exercise="ch12.vocabulary_embedding"
+
+# %%
+dtlearn.show_source(
+    tp.VocabularyParallelEmbedding.forward,
+    docstring=False,
+    summary="VocabularyParallelEmbedding.forward",
+)
+
+# %% [markdown]
+# An id of another rank is replaced by a valid one, so that the lookup works, and the *result* is replaced by zeros.
+# Without the second step the row of some other token is added. In backward g passes the gradient on to every rank, and the
+# zeros keep it away from rows that were not asked for. (A plain `dist.all_reduce` of the rows in place of g leads to the
+# same gradients here, but PyTorch warns that such a backward pass may be wrong without an error, and that it will not be
+# supported. As an autograd function, g says what backward does. The same holds for the loss.)
+#
+# **The loss.** The head is column-parallel: each rank has the logits `[B, T, V_t]`. The loss of a token with logits $z$ and
+# target $y$ is
+#
+# $$-\log \frac{e^{z_y}}{\sum_v e^{z_v}} = \log \sum_v e^{z_v - m} - (z_y - m), \qquad m = \max_v z_v.$$
+#
+# (Subtracting $m$ changes nothing in exact arithmetic, and without it $e^{z}$ overflows if $z$ is large.) The naive way
+# gathers the logits on every rank: 4.2 GB for one sequence of Llama 3. But the formula does not need all logits in one place.
+
+# %%
+per_token = dtlearn.predict(
+    "Every rank has its V/t logits of each token. How many numbers per token have to be all-reduced until every rank "
+    "knows the loss?",
+    unit="numbers per token",
+    id="ch12.per_token",
+)
+
+# %%
+# %%ranks --record loss_record -o losses
+_, targets = the_batch()
+logits = some_input(8, 64, 128)  # (B, T, V), whole, to compare with
+whole_loss = next_token_loss(logits, targets)
+whole_loss.backward()
+own_logits = tp.shard(logits, -1).requires_grad_()  # (B, T, V/t)
+with dtlearn.phase("sharded"):
+    own_loss = tp.vocabulary_parallel_cross_entropy(own_logits, targets)
+    own_loss.backward()
+losses = (
+    apart(own_loss, whole_loss),
+    apart(own_logits.grad, tp.shard(logits.grad, -1)),
+)
+losses
+
+# %% jupyter={"source_hidden": true}
+rank_0 = [event for event in part(loss_record, "sharded") if event.rank == 0]
+reduced = sum(event.nbytes for event in rank_0 if event.op == "all_reduce")
+per_token.reveal(reduced / (8 * 64 * 8), gathered=128)
+print(
+    "largest difference of the loss and of the logits' gradient from cross_entropy of the whole logits:",
+    rounded(max(max(of_rank) for of_rank in losses)),
+)
+
+# %% [markdown]
+# The backward pass needs no communication: the gradient of logit $v$ is $\mathrm{softmax}(z)_v$, minus 1 at the target,
+# divided by the number of tokens. The maximum has no gradient, and needs none; it appears twice in the formula, and the two
+# cancel.
+
+# %% [markdown]
+# **Exercise 6.** Cross entropy of sharded logits.
+
+# %% exercise="ch12.sharded_cross_entropy"
+
+# %% [markdown]
+# The maximum, the sum and the target, on one page:
+
+# %%
+from dtlearn.tensor_parallel import page_cross_entropy
+
+dtlearn.show_source(page_cross_entropy, summary="page_cross_entropy.py, the whole file")
+
+# %% [markdown]
+# `tp.vocabulary_parallel_cross_entropy` computes the same, to the last bit. It adds label smoothing, for which a third
+# number of each token is summed, that of all logits; the sum, or the loss of each token, in place of the mean; logits in 16
+# bits, which are computed in float32; errors, on all ranks, for a target outside the vocabulary; and **padding**: GPT-2 has
+# 50,257 tokens, a number that neither 2 nor 4 divides, so the matrix gets rows that stand for no token, up to a multiple of t
+# (Megatron-LM's `--make-vocab-size-divisible-by` takes a multiple of 128 t). Nothing ever looks these rows up, but in the
+# softmax they would take a share of the probability. So here they are left out of the maximum and the sum. (Megatron-LM's
+# cross entropy includes them.)
+#
+# ## What is split in a GPT, and what does it send?
+#
+# *Needs: section 8.* What is split, and how, read from the layers of `ParallelGPT`:
+
+# %%
+# %%ranks -o splits
+from dtlearn.viz import local_weights
+
+gpt = tp.ParallelGPT.from_gpt(whole_gpt())
+splits = local_weights(gpt, only=("embedding", "blocks.0", "head"))
+splits
+
+# %% jupyter={"source_hidden": true}
+from dtlearn.viz import draw_splits, split_words
+
+show(
+    draw_splits(
+        splits,
+        label="block 0 of 4, and both ends",
+        names={
+            "blocks.0.attention": "attention",
+            "blocks.0.feed_forward": "feed-forward",
+        },
+    ),
+    alt=split_words(splits),
+)
+
+# %% [markdown]
+# Only the norms, the biases of row-parallel layers and the position embedding are replicated; together they are a small
+# part of the parameters. What a block sends, measured on 1, 2, 3 and 4 ranks, beside section 8's formula:
+
+# %%
+# %%ranks --record sent_record
+WIDE = GPTConfig(
+    vocab_size=132, hidden_size=96, num_heads=12, num_layers=1
+)  # 1, 2, 3 and 4 divide the heads
+groups = {t: dist.new_group(list(range(t))) for t in (1, 2, 3, 4)}  # every rank makes all
+for t, group in groups.items():
+    if rank < t:
+        block = tp.ParallelGPT.from_gpt(whole_gpt(WIDE), group=group).blocks[0]
+        with dtlearn.phase(f"t = {t}"):
+            block(some_input(4, 24, 96)).sum().backward()
+
+# %% jupyter={"source_hidden": true}
+from dtlearn.viz import layer_traffic
+
+sent = {t: sent_by_operation(part(sent_record, f"t = {t}")) for t in (1, 2, 3, 4)}
+by_formula = {t: 8 * 8 * 4 * 24 * 96 * (t - 1) / t for t in sent}
+print(
+    "bytes equal the formula:", all(sum(sent[t].values()) == by_formula[t] for t in sent)
+)
+show(
+    layer_traffic(
+        {"": sent},
+        {"": by_formula},
+        ("8bsh: what more and more ranks tend to", 8 * 8 * 4 * 24 * 96),
+        title="A rank sends 8bsh(t-1)/t elements for a block",
+        label="b = 4, s = 24, h = 96, float64 (8 bytes); recorded, as a ring sends them",
+    ),
+    alt="Bars of the bytes that a rank sends for a block, recorded, for t = 1, 2, 3 and 4: 0, 295, 393 and 442 kB, all of "
+    "them all-reduces. A line on each bar, the formula, lies at its end. A dashed line at 590 kB is what the formula tends to.",
+)
+
+# %% [markdown]
+# With recomputation of the whole block (chapter 8) the forward pass runs twice, and with it both gs: six all-reduces
+# instead of four. (PyTorch's non-reentrant checkpoint and the package's stop the second forward pass as soon as they have all
+# that the backward pass needs. Unless dropout follows the last g, that leaves out its all-reduce: five.)
+
+# %% [markdown]
+# **Exercise 7.** The bytes of a block.
+
+# %% exercise="ch12.block_bytes"
+
+# %% [markdown]
+# ## What does sequence parallelism keep?
+#
+# *Needs: section 9.* First without it:
+
+# %%
+activations = dtlearn.predict.choice(
+    "A block on 4 ranks, split as above. Compared with one process, what share of the block's activations does a rank "
+    "keep for the backward pass?",
+    {
+        "A": "a quarter: every matrix is split in four",
+        "B": "between a quarter and the whole",
+        "C": "all of them: X and Y are whole on every rank",
+    },
+    id="ch12.activations",
+)
+
+# %%
+# %%ranks -o kept
+import time
+
+
+def kept_by_block(t, group, **options):
+    """Bytes that live for the backward pass of a block, in fp32, by the ledger."""
+    gpt = tp.ParallelGPT.from_gpt(whole_gpt(LAYER).float(), group=group, **options)
+    length = 64 // t if options.get("sequence_parallel") else 64
+    x = torch.zeros(8, length, 64, device=device, requires_grad=True)
+    with MemoryLedger(gpt, inputs=x) as ledger:
+        loss = gpt.blocks[0](x).sum()  # keeps the graph
+        time.sleep(0.3)  # a thread that communicates holds its buffer a little longer
+        record = ledger.record()
+    alive = record.at(record.clock)
+    return sum(a.bytes for a in alive if a.category in ("inputs", "activations"))
+
+
+LAYER = GPTConfig(num_layers=1)
+groups = {t: dist.new_group(list(range(t))) for t in (1, 2, 4)}
+kept = {t: kept_by_block(t, group) for t, group in groups.items() if rank < t}
+kept
+
+# %% jupyter={"source_hidden": true}
+activations.reveal()
+for t, nbytes in kept[0].items():
+    print(
+        f"t = {t}: {nbytes / 1e3:,.0f} kB of a block kept for backward, {nbytes / kept[0][1]:.0%}"
+    )
+
+# %% [markdown]
+# Korthikanti et al. count for a block of GPT in 16 bits, with $a$ heads, with dropout and without fused attention, in bytes:
+#
+# | | activations of a block |
+# |---|---|
+# | one rank | $sbh\,(34 + 5as/h)$ |
+# | tensor parallelism | $sbh\,(10 + 24/t + 5as/(ht))$ |
+# | and sequence parallelism | $sbh\,(34/t + 5as/(ht))$ |
+#
+# The 10 that is not divided consists of the inputs of two layer norms and of two tensor-parallel regions (2 bytes each,
+# together 8) and of two dropout masks (1 byte each).
+#
+# With sequence parallelism norms and dropout keep T/t tokens. But the gathered input of the column-parallel layers is whole
+# again, (B, T, C). For the paper's $34/t$ a rank keeps only its own tokens of it and gathers the input *once more* in
+# backward, for the gradient of the weight: $10bsh(t-1)/t$ elements instead of $8bsh(t-1)/t$. That is not a quarter more time:
+# Megatron-LM, which does this, runs the second gather beside the product for dX. Here it is `gather_again=True`.
+
+# %%
+# %%ranks -o kept_sp
+SP = {"sequence_parallel": True}
+kept_sp = {
+    way: {
+        t: kept_by_block(t, group, **options) for t, group in groups.items() if rank < t
+    }
+    for way, options in (("own", SP), ("again", SP | {"gather_again": True}))
+}
+kept_sp
+
+# %% jupyter={"source_hidden": true}
+from dtlearn.models import GPTConfig
+from dtlearn.tensor_parallel.arithmetic.activations import gpt_block, table_bytes
+from dtlearn.viz import activation_memory
+
+table = gpt_block(GPTConfig(num_layers=1), 8, 64)
+SP = {"sequence_parallel": True}
+WAYS = {
+    "tensor parallelism": (kept[0], {}),
+    "with sequence parallelism": (kept_sp[0]["own"], SP),
+    "inputs gathered again": (kept_sp[0]["again"], SP | {"gather_again": True}),
+}
+counted = {way: of_rank for way, (of_rank, _) in WAYS.items()}
+formula = {
+    way: {t: table_bytes(table, t, **options) for t in (1, 2, 4, 8)}
+    for way, (_, options) in WAYS.items()
+}
+print(
+    "bytes equal the formula:",
+    all(
+        formula[way][t] == of_t
+        for way, points in counted.items()
+        for t, of_t in points.items()
+    ),
+)
+show(
+    activation_memory(
+        formula,
+        counted,
+        title="Only with inputs gathered again are all activations of a block divided",
+        label="a block of our GPT, 8 sequences of 64 tokens, fp32; lines by formula, points by the ledger",
+    ),
+    alt="MB that a rank keeps of a block for backward, over 1, 2, 4 and 8 ranks; lines by formula, with the ledger's points on "
+    "them for up to 4 ranks. All begin at 2.11. Tensor parallelism: 1.32, 0.93, 0.73. With sequence parallelism: 1.19, 0.72, "
+    "0.49. With inputs gathered again: 1.06, 0.53, 0.26, which is the first number divided by the number of ranks.",
+)
+
+# %% [markdown]
+# **Which gradients are terms of a sum?** Those of the norms, and of the bias of a row-parallel layer, which is added after
+# the reduce-scatter. They are small, h elements each, and are sent together in one message. (Dropout after g acts on a
+# rank's own tokens, so its masks have to be *different* on the ranks now.)
+
+# %% [markdown]
+# **Exercise 8.** Gradients of norms with sequence parallelism.
+
+# %% exercise="ch12.sequence_parallel_norms"
+
+# %%
+dtlearn.show_source(
+    tp.reduce_sequence_parallel_gradients,
+    docstring=False,
+    summary="dtlearn.tensor_parallel.reduce_sequence_parallel_gradients",
+)
+
+# %% [markdown]
+# If the sum is left out, from the next step on each rank has its own version of every norm. So the package remembers which
+# gradients are partial, and clipping, or the next forward pass after a step, raises an error. (Megatron-LM's training loop
+# sums them by itself, in `finalize_model_grads`.)
+#
+# **A case from practice.** With FSDP2 and DTensor's sequence parallelism it is FSDP that makes this sum, after backward. It makes
+# it in the format of the gradient, bf16, although `MixedPrecisionPolicy(reduce_dtype=torch.float32)` asks for fp32: the policy
+# is applied to FSDP's own reduce-scatter only. So every torchtitan run with tensor parallelism adds these gradients up in
+# bf16 ([pytorch#190626](https://github.com/pytorch/pytorch/issues/190626), open, with a fix proposed, in November 2026).
+#
+# ## Which random numbers are equal?
+#
+# *Needs: section 7, chapter 8.* With dropout ranks draw random masks, and the question is which of them have to be equal:
+#
+# | dropout on | the tensor | masks |
+# |---|---|---|
+# | the output of attention and of the feed-forward network, after g | `[B, T, C]`, replicated | **equal**: otherwise the ranks' copies of one tensor differ, and all that follows |
+# | the probabilities of attention | `[B, H_t, T, T]`, a rank's own heads | **different**: with equal masks head 0 of each rank would always lose the same places |
+#
+# The same seed on all ranks makes the first right and the second wrong, a seed for each rank the reverse. So two random
+# states are needed: the default one, equal on all ranks, and one of each rank's own. Megatron-LM's seeds are `seed` and
+# `seed + 2718 + rank`, with the rank in the tensor-parallel group. Inside tensor-parallel regions the second state takes the
+# place of the default one; Megatron-LM calls this *fork*. Afterwards the default state goes on where it was.
+#
+# **Recomputation** (chapter 8) runs a forward pass a second time, in backward, and has to draw the same masks as the first
+# time. So before the first run one keeps the states, of *both* generators; before the second run one sets them back, and
+# after it one goes on with the states that were current. `torch.utils.checkpoint` does so with the default state, but it
+# cannot know of another one. On two ranks, with a letter for each mask drawn:
+#
+# | | rank 0 | rank 1 |
+# |---|---|---|
+# | keep both states; forward: outside, inside a region | a, b | a, c |
+# | backward: both set back, the same again | a, b | a, c |
+# | only the default one set back | a, **d** | a, **e** |
+
+# %% [markdown]
+# **Exercise 9.** Dropout inside and outside of tensor-parallel regions.
+
+# %% exercise="ch12.dropout_seeds"
+
+# %%
+dtlearn.show_source(
+    tp.RandomStateTracker.fork,
+    docstring=False,
+    summary="dtlearn.tensor_parallel: RandomStateTracker.fork",
+)
+
+# %%
+# %%ranks -o masks
+ones = torch.ones(1, 8, device=device)
+tracker = tp.tensor_parallel_manual_seed(3)
+masks = {"after g": functional.dropout(ones, 0.5)}
+with tracker.fork():
+    masks["own heads"] = functional.dropout(ones, 0.5)
+masks["after g, once more"] = functional.dropout(ones, 0.5)
+masks
+
+# %% jupyter={"source_hidden": true}
+rank_table(
+    [
+        {
+            "rank": rank,
+            **{
+                where: "".join("x" if value else "." for value in mask.flatten())
+                for where, mask in of_rank.items()
+            },
+        }
+        for rank, of_rank in enumerate(masks)
+    ],
+    caption="Eight elements: x is kept, . is dropped",
+)
+
+# %% [markdown]
+# And unequal masks after g? Here the default state of each rank has another seed:
+
+# %%
+# %%ranks -o unequal
+tracker = tp.tensor_parallel_manual_seed(3)
+gpt = tp.ParallelGPT.from_gpt(whole_gpt(GPTConfig(dropout=0.1)), random_states=tracker)
+torch.manual_seed(rank)  # the mistake
+last = []  # the input of the last norm, which should be replicated
+gpt.head.norm.register_forward_pre_hook(lambda module, inputs: last.append(inputs[0]))
+loss = gpt.loss(*the_batch())
+unequal = loss.item(), last[0].detach()
+unequal
+
+# %% jupyter={"source_hidden": true}
+off = max((x - unequal[0][1]).abs().max().item() for _, x in unequal)
+print(
+    "largest difference of the loss between ranks:",
+    rounded(max(abs(loss - unequal[0][0]) for loss, _ in unequal)),
+)
+print("of the last activations:", rounded(off))
+
+# %% [markdown]
+# The activations differ, and still all ranks have the same loss. It is computed from the all-reduced maximum, sum and
+# target logit of the whole vocabulary, which are the same everywhere, right or wrong. So equal losses prove nothing here. Compare
+# a tensor or a parameter that should be replicated. And a recomputation that restores one state only:
+
+# %%
+# %%ranks -o recomputed
+from torch.utils.checkpoint import checkpoint
+
+
+def gradient_of_input(run):
+    """The input's gradient of attention with dropout, from the same weights, masks and input."""
+    tracker = tp.tensor_parallel_manual_seed(3)
+    generator = torch.Generator().manual_seed(0)
+    options = {"generator": generator, "dtype": EXACT, "random_states": tracker}
+    layer, x = tp.ParallelAttention(64, 4, dropout=0.1, **options), some_input(8, 48, 64)
+    layer = layer.to(device)
+    run(layer, x, tracker).square().sum().backward()
+    return x.grad
+
+
+right = gradient_of_input(lambda layer, x, _: layer(x))
+RUNS = {
+    "torch.utils.checkpoint": lambda layer, x, _: checkpoint(
+        layer, x, use_reentrant=False
+    ),
+    "tensor_parallel.checkpoint": lambda layer, x, own: tp.checkpoint(
+        layer, x, tracker=own
+    ),
+}
+recomputed = {
+    name: apart(gradient_of_input(run), right) / right.abs().max().item()
+    for name, run in RUNS.items()
+}
+recomputed
+
+# %% jupyter={"source_hidden": true}
+for name, off in recomputed[0].items():
+    print(
+        f"{name}: difference of the input's gradient over its largest element: {rounded(off)}"
+    )
+
+# %% [markdown]
+# The scheme has one limit: a run with t = 2 and a run with t = 4 have different masks in attention, since each rank
+# draws those of its own heads. To compare runs with different t number by number, set dropout to 0.
+#
+# ## Can the all-reduce be hidden?
+#
+# *Needs: section 4.* The backward pass of a column-parallel layer computes two products: $dX$, whose terms have to be summed
+# over the ranks, and the gradient of the weight, $X^T dZ$, which stays on the rank. So the all-reduce of dX can start
+# *before* the second product, and run meanwhile:
+
+# %%
+from dtlearn.tensor_parallel.layers import overlap
+
+dtlearn.show_source(
+    overlap.OverlappedProducts.backward,
+    docstring=False,
+    summary="dtlearn.tensor_parallel.layers.overlap: the backward pass of a column-parallel layer",
+)
+
+# %% [markdown]
+# Measured on 2 ranks with an emulated link of 80 MB/s, for a layer with 512 input and 2,048 output features and 1,024
+# tokens:
+
+# %%
+import time
+
+from dtlearn.runtime.link.link import Link
+
+
+def backward_seconds():
+    """{whether the all-reduce is overlapped: seconds of a backward pass}, the fastest of 16 each."""
+    x = torch.randn(1024, 512, requires_grad=True)
+    layers = {
+        way: tp.ColumnParallelLinear(512, 2048, overlap=way) for way in (False, True)
+    }
+    seconds = dict.fromkeys(layers, float("inf"))
+    for _ in range(16):
+        for way, layer in layers.items():
+            y = layer(x)
+            gradient = torch.ones_like(y)
+            torch.distributed.barrier()
+            start = time.perf_counter()
+            y.backward(gradient)
+            seconds[way] = min(seconds[way], time.perf_counter() - start)
+    return seconds
+
+
+SLOW = Link(latency=50e-6, bandwidth=80e6)
+backward = dtlearn.run_ranks(backward_seconds, 2, link=SLOW, device="cpu").values[0]
+
+# %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
+travels = SLOW.seconds("all_reduce", 4 * 1024 * 512, 2)
+for way, seconds in backward.items():
+    print(
+        f"all-reduce {'overlapped' if way else 'after both products'}: {1e3 * seconds:.0f} ms"
+    )
+print(f"the all-reduce alone takes {1e3 * travels:.0f} ms")
+
+# %% [markdown]
+# At most the time of the weight's gradient can be saved, since that is all there is to compute while the all-reduce runs. In
+# forward there is nothing to overlap with: the next operation needs the sum. That is why tensor parallelism needs fast
+# links: its communication is mostly *exposed*. Newer libraries split a product into pieces, and send one piece while the
+# next is computed, in forward too: with sequence parallelism Megatron-LM does so with `--tp-comm-overlap` (Transformer
+# Engine), PyTorch with async tensor parallelism (`torch.compile`).
+#
+# ## How long is the gradient, and who saves what?
+#
+# *Needs: section 8, chapter 9.* **The global norm** is the root of a sum of squares. A rank has the gradients of its shards
+# and of the replicated parameters. Summing all squares over all ranks counts the replicated ones t times. So each rank
+# counts its shards, and only one rank of the group counts what is replicated:
+
+# %%
+# %%ranks -o norms
+x, y = the_batch()
+whole = whole_gpt()
+next_token_loss(whole(x), y).backward()
+gpt = tp.ParallelGPT.from_gpt(whole_gpt())
+gpt.loss(x, y).backward()
+norms = {
+    "one process": torch.nn.utils.get_total_norm(
+        [p.grad for p in whole.parameters()]
+    ).item(),
+    "squares of all gradients, summed over the ranks": tp.naive_gradient_norm(gpt).item(),
+    "what is replicated, once": tp.gradient_norm(gpt).item(),
+}
+norms
+
+# %% jupyter={"source_hidden": true}
+for way, norm in norms[0].items():
+    print(f"{way}: {norm:.6f}")
+
+# %% [markdown]
+# (Copied heads of K and V are also counted once.)
+#
+# **Checkpoints.** A shard is meaningful only if one knows how it was made: along which dim, into how many parts, padded
+# or not. `full_params` gathers the *full* parameters, with the names of the whole model, and `load_full` loads them on
+# any number of ranks. (`reshard_files` does the same from files to files, without ranks.) Four ranks train a GPT, its
+# full parameters are gathered, and groups of two ranks go on with it:
+
+# %%
+# %%ranks -o resharded
+x, y = the_batch()
+gpt = tp.ParallelGPT.from_gpt(whole_gpt())
+two_steps(gpt, lambda model: model.loss(x, y))
+full = gpt.full_params()  # on every rank, with the names of the whole GPT
+pair = [dist.new_group([0, 1]), dist.new_group([2, 3])][rank // 2]
+on_two = tp.ParallelGPT(CONFIG, dtype=EXACT, group=pair).to(device)
+on_two.load_full(full)
+resharded = (
+    tuple(gpt.blocks[0].feed_forward.up.weight.shape),
+    tuple(on_two.blocks[0].feed_forward.up.weight.shape),
+    apart(on_two.loss(x, y), gpt.loss(x, y)),
+)
+resharded
+
+# %%
+print(
+    "blocks.0.feed_forward.up.weight: {} on each of 4 ranks, {} on each of 2".format(
+        *resharded[0]
+    )
+)
+print("difference of the loss:", rounded(max(off for *_, off in resharded)))
+
+# %% [markdown]
+# ## What do two nodes cost?
+#
+# *Needs: section 11.* Three clusters that differ only in the network between nodes: the efficiency of a block of GPT-3, 100 %
+# if t GPUs are t times as fast as one.
+
+# %% jupyter={"source_hidden": true}
+rank_table(
+    [
+        {
+            "t": t,
+            **{
+                name: f"{of_cluster[i].efficiency:.0%}"
+                for name, of_cluster in times.items()
+            },
+        }
+        for i, t in enumerate(RANKS)
+    ],
+    caption="By the cost model, nominal rates",
+)
+
+# %% [markdown]
+# With one slow card per node t = 16 is a cliff: two nodes take longer than one. With a card for each GPU it is only a
+# step: the hierarchical all-reduce uses all eight cards at once, communication takes 1.6 times as long as inside the
+# node, and 16 GPUs are still faster than 8, but less efficient. NVLink between all GPUs (there are machines with 72 of
+# them) is a little better.
+#
+# The same on ranks, with an **emulated link** of two levels: nodes of 2 ranks, 400 MB/s inside a node, 40 MB/s for each
+# rank between nodes. The four all-reduces are real, 1 MB each; computation is emulated, a rank sleeps for 40 ms / t.
+
+# %%
+import time
+
+from dtlearn.runtime.link.link import Link
+
+
+def block_seconds(t, group, whole=0.040, nbytes=1_000_000):
+    """One block on the first t ranks: two halves, forward and backward."""
+    x = torch.zeros(nbytes // 4)
+    torch.distributed.barrier()
+    start = time.perf_counter()
+    for _ in range(4 if torch.distributed.get_rank() < t else 0):
+        time.sleep(whole / 4 / t)
+        if t > 1:
+            torch.distributed.all_reduce(x, group=group)
+    return time.perf_counter() - start
+
+
+def emulated_blocks():
+    """{t: seconds of a block on the first t ranks}, the fastest of ten."""
+    groups = {t: torch.distributed.new_group(list(range(t))) for t in (1, 2, 4)}
+    return {
+        t: min(block_seconds(t, group) for _ in range(10)) for t, group in groups.items()
+    }
+
+
+TWO_LEVELS = Link(100e-6, 40e6, inside=Link(20e-6, 400e6), ranks_per_node=2)
+measured = dtlearn.run_ranks(emulated_blocks, 4, link=TWO_LEVELS, device="cpu").values[0]
+
+# %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
+from dtlearn.viz import bandwidth_cliff
+
+show(
+    bandwidth_cliff(
+        {
+            t: (
+                0.040 / t,
+                4 * TWO_LEVELS.seconds("all_reduce", 1_000_000, t) if t > 1 else 0.0,
+            )
+            for t in (1, 2, 4)
+        },
+        ranks_per_node=2,
+        measured=measured,
+        title="The same on four ranks: two nodes take longer than one",
+        label="emulated link: nodes of 2 ranks, 400 MB/s inside, 40 MB/s between; computation is emulated",
+    ),
+    alt="Bars of the time of a block for 1, 2 and 4 ranks by the cost model, with measured points on them. 1 rank: 40 ms. 2 "
+    "ranks, one node: 30 ms, of which 10 ms are communication. 4 ranks, two nodes: more than 1 rank, nearly all of it "
+    "communication.",
+)
+
+# %% [markdown]
+# (The measured points lie somewhat above the bars: gloo's own time, and the time to wake up from a sleep, are not in
+# the model.)
+#
+# **A model that you do not have.** Llama 3 405B, one sequence of 8,192 tokens in bf16, on H100s at 400 TFLOP/s with a network
+# card each. A block has 3.19 billion parameters; forward and backward take 6 operations for each parameter and token, and
+# attention somewhat more. What does each t give?
+
+# %% jupyter={"source_hidden": true}
+from dtlearn.collectives.topology import DGX_H100
+from dtlearn.tensor_parallel.arithmetic.cliff import all_reduce_seconds
+from dtlearn.tensor_parallel.arithmetic.sizes import BlockSizes
+from dtlearn.tensor_parallel.arithmetic.traffic import block_traffic, sent_elements
+
+llama = MODELS["Llama 3 405B"]
+sizes = BlockSizes(1, llama.context, llama.hidden, llama.heads)
+flops = 6 * llama.block_parameters * llama.context + 12 * llama.context**2 * llama.hidden
+rows = []
+for t in (1, 2, 4, 8, 16, 32):
+    traffic = block_traffic(sizes, t)
+    seconds, _ = all_reduce_seconds(t, 2 * sizes.bsh, DGX_H100)
+    computation, communication = flops / t / 400e12, len(traffic) * seconds
+    rows.append(
+        {
+            "t": t,
+            "state of a block, GB": f"{16 * llama.block_parameters / t / 1e9:.1f}",
+            "sent by a rank for a block, MB": f"{2 * sent_elements(traffic) / 1e6:,.0f}",
+            "computation, ms": f"{1e3 * computation:.1f}",
+            "communication, ms": f"{1e3 * communication:.1f}",
+            "communication / whole": f"{communication / (computation + communication):.0%}",
+        }
+    )
+rank_table(
+    rows,
+    caption="A block of Llama 3 405B, forward and backward, by formula; state: 16 bytes per parameter",
+)
+
+# %% [markdown]
+# From t = 8 to 16 communication takes longer although each rank sends hardly more, because half of the ranks are now in
+# another node. Llama 3 was trained with t = 8 inside a node, 16 stages of a pipeline, and data parallelism over the rest
+# (2407.21783, table 4), in which gradients and optimizer state are sharded, and weights stay gathered from forward to backward.
+#
+# ## What if the ranks read different batches?
+#
+# *Needs: section 8.* The ranks of a tensor-parallel group have to have the same samples. If each takes batches of its own,
+# as in data parallelism, two things can happen. With equal shapes nothing fails, and nothing even differs between the ranks:
+# the embedding adds up the rows of unrelated tokens, all ranks go on with the same sums, and the loss falls, only more
+# slowly. The batches themselves have to be compared. With different shapes, the run is stopped, and says which rank
 # differs:
 
 
 # %%
 def another_batch_on_rank_3():
     """A forward pass in which rank 3 has fewer samples."""
+    from dtlearn.models import load_corpus
+
     samples = 4 if torch.distributed.get_rank() == 3 else 8
     x, y = next(load_corpus().batches(1, samples, 64))
     x, y = x.to(dtlearn.device()), y.to(dtlearn.device())
@@ -1910,20 +1670,12 @@ except Exception as error:
     print(error)
 
 # %% [markdown]
-# ## 18. DeviceMesh and DTensor
+# ## Where do the libraries do it?
 #
-# PyTorch has all this as a kind of tensor. A `DeviceMesh` is a grid of ranks with named axes, and a `DTensor` is a
-# tensor of a global shape with a **placement** on each axis of the mesh. The placements are the words of section 2:
-#
-# | notation | placement |
-# |---|---|
-# | `A[I_t, J]` | `Shard(0)` |
-# | `A[I, J_t]` | `Shard(1)` |
-# | `A[I, J]` | `Replicate()` |
-# | `A[I, J] {U_t}` | `Partial()` |
-#
-# `distribute_tensor` makes a DTensor from a whole tensor, `to_local()` returns the shard, and `full_tensor()` the whole
-# tensor again. The four products of section 2, as PyTorch computes them:
+# *Needs: section 2.* PyTorch has all this as a kind of tensor. A `DeviceMesh` is a grid of ranks with named axes, and a
+# `DTensor` is a tensor of a global shape with a **placement** on each axis of the mesh: `X[T_t, C]` is `Shard(0)`, `X[T, C_t]`
+# is `Shard(1)`, `X[T, C]` is `Replicate()`, and `Y[T, F] {U_t}` is `Partial()`. `distribute_tensor` makes a DTensor from a
+# whole tensor, `to_local()` returns the shard, and `full_tensor()` the whole tensor again. The four cases of section 2:
 
 # %%
 # %%ranks --record dtensor_record -o products
@@ -1933,8 +1685,8 @@ from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 from dtlearn.viz import local_block
 
 mesh = init_device_mesh(device.type, (world_size,), mesh_dim_names=("t",))
-A = some_input(4, 8).detach()
-B = some_input(8, 4).detach()
+X = some_input(4, 8).detach()
+W = some_input(8, 4).detach()
 CASES = {
     "1": (Replicate(), Shard(1)),
     "2": (Replicate(), Shard(0)),
@@ -1942,12 +1694,12 @@ CASES = {
     "4": (Shard(0), Shard(1)),
 }
 products = {}
-for case, (of_a, of_b) in CASES.items():
-    a, b = distribute_tensor(A, mesh, [of_a]), distribute_tensor(B, mesh, [of_b])
+for case, (of_x, of_w) in CASES.items():
+    x, w = distribute_tensor(X, mesh, [of_x]), distribute_tensor(W, mesh, [of_w])
     with dtlearn.phase(f"case {case}"):
-        product = a @ b
-    placements = [local_block(tensor).placements[0] for tensor in (a, b, product)]
-    products[case] = *placements, apart(product.full_tensor(), A @ B)
+        product = x @ w
+    placements = [local_block(tensor).placements[0] for tensor in (x, w, product)]
+    products[case] = *placements, apart(product.full_tensor(), X @ W)
 products
 
 # %% jupyter={"source_hidden": true}
@@ -1955,18 +1707,17 @@ rank_table(
     [
         {
             "case": case,
-            "A": of_a,
-            "B": of_b,
-            "A @ B": placement,
+            "X": of_x,
+            "W": of_w,
+            "X @ W": placement,
             "communication": ", ".join(
                 sent_by_operation(part(dtensor_record, f"case {case}"))
             )
             or "none",
-            "difference, gathered": rounded(off),
         }
-        for case, (of_a, of_b, placement, off) in products[0].items()
+        for case, (of_x, of_w, placement, _) in products[0].items()
     ],
-    caption="What DTensor does with the four cases, on 4 ranks",
+    caption="What DTensor does with the four cases, on 4 ranks; gathered, all equal the whole product",
 )
 
 # %% [markdown]
@@ -1986,6 +1737,8 @@ for placement in (Shard(0), Replicate(), Shard(1)):
 placed
 
 # %% jupyter={"source_hidden": true}
+from dtlearn.viz import draw_placements, placement_words
+
 show(
     draw_placements(
         placed,
@@ -2000,8 +1753,7 @@ show(
 # Partial to Shard is a reduce-scatter, Shard to Replicate an all-gather, Partial to Replicate an all-reduce (not
 # shown), and Replicate to Shard a slice. From Shard(0) to Shard(1) it is an all-to-all. (On the CPU PyTorch uses an
 # all-gather there, and drops what the rank does not need.)
-
-# %% [markdown]
+#
 # `parallelize_module` replaces the parameters of a module by DTensors and puts hooks around it. Nothing in the model's
 # code changes; a plan says what is split, and how:
 
@@ -2039,33 +1791,20 @@ own_loss = ours.loss(x, y)
 for one in (right, own_loss):
     one.backward()
 gradients = {n: p.grad for n, p in whole.named_parameters()}
-torchs = {
-    "parallelize_module, loss_parallel": (
-        apart(full(loss.detach()), right),
-        max(apart(full(p.grad), gradients[n]) for n, p in theirs.named_parameters()),
+torchs = [
+    apart(full(loss.detach()), right),
+    apart(own_loss, right),
+    *(apart(full(p.grad), gradients[n]) for n, p in theirs.named_parameters()),
+    *(
+        apart(p.grad, ours.local_part(n, gradients[n]))
+        for n, p in ours.named_parameters()
     ),
-    "our ParallelGPT": (
-        apart(own_loss, right),
-        max(
-            apart(p.grad, ours.local_part(n, gradients[n]))
-            for n, p in ours.named_parameters()
-        ),
-    ),
-}
+]
 torchs
 
 # %% jupyter={"source_hidden": true}
-rank_table(
-    [
-        {
-            "": name,
-            "loss": rounded(loss),
-            "largest difference of a gradient": rounded(gradient),
-        }
-        for name, (loss, gradient) in torchs[0].items()
-    ],
-    caption="A GPT on 4 ranks, beside one process",
-)
+off = max(max(of_rank) for of_rank in torchs)
+print("difference of the loss and of the gradients from one process:", rounded(off))
 
 # %% [markdown]
 # | here | `torch.distributed.tensor.parallel` | Megatron-LM, `megatron.core.tensor_parallel` | fairscale, `fairscale.nn.model_parallel` |
@@ -2077,7 +1816,7 @@ rank_table(
 # | f, g, scatter, gather | redistribution of DTensors | `mappings.py`, the same names with `tensor_model_parallel` | `mappings.py` |
 # | sequence parallelism | `SequenceParallel()`, `PrepareModuleInput` | `--sequence-parallel` | |
 # | `RandomStateTracker` | DTensor's own random states | `CudaRNGStatesTracker` | `CudaRNGStatesTracker` |
-# | `overlap=True` | async tensor parallelism, with `torch.compile`, goes further | by default | |
+# | `overlap=True` | async tensor parallelism, with `torch.compile`, goes further | by default; products in pieces with `--tp-comm-overlap` | |
 # | t | the size of the mesh's axis | `--tensor-model-parallel-size` | `initialize_model_parallel(t)` |
 #
 # One tutorial wraps layers in `fairscale.nn.ModelParallel(nn.Linear(10, 20))`, after which
@@ -2086,81 +1825,48 @@ rank_table(
 # not decide by themselves how to split a layer: a plan, or the model's code, says which layers are column-parallel and
 # which are row-parallel.
 #
-# The same tutorial says that PyTorch has nothing of the kind. It has DTensor and `parallelize_module`. Another imports
-# DTensor from `torch.distributed._tensor`, a private name of earlier versions, and calls `Shard(1)` "column-wise". That
-# is right for a matrix, but for `linear.weight`, (out, in), `ColwiseParallel` is `Shard(0)` (section 2).
+# The same tutorial says that PyTorch has nothing of the kind. Another imports DTensor from `torch.distributed._tensor`, a private
+# name of earlier versions, and calls `Shard(1)` "column-wise". That is right for a matrix, but for `linear.weight`, (out, in),
+# `ColwiseParallel` is `Shard(0)` (section 2).
 #
-# To read Megatron-LM, begin with `mappings.py`: it is section 4 of this chapter. Then `layers.py`, where
-# `LinearWithGradAccumulationAndAsyncCommunication` is section 14; then `cross_entropy.py` and `random.py`.
+# To read Megatron-LM, begin with `mappings.py`: it is section 4, with `copy_to_tensor_parallel_region` for f and
+# `reduce_from_tensor_parallel_region` for g. Then `layers.py`, where `LinearWithGradAccumulationAndAsyncCommunication` is "Can
+# the all-reduce be hidden?"; then `cross_entropy.py` and `random.py`.
 #
-# ## 19. A cluster that you do not have
+# ## Can one split along two dims at once?
 #
-# Llama 3 405B, one sequence of 8,192 tokens in bf16, on H100s at 400 TFLOP/s with a network card each. A block has
-# 3.19 billion parameters; forward and backward take 6 operations for each parameter and token, and attention somewhat
-# more. What does each t give?
-
-# %% jupyter={"source_hidden": true}
-llama = MODELS["Llama 3 405B"]
-sizes = BlockSizes(1, llama.context, llama.hidden, llama.heads)
-flops = 6 * llama.block_parameters * llama.context + 12 * llama.context**2 * llama.hidden
-rows = []
-for t in (1, 2, 4, 8, 16, 32):
-    traffic = block_traffic(sizes, t)
-    seconds, _ = all_reduce_seconds(t, 2 * sizes.bsh, DGX_H100)
-    computation, communication = flops / t / 400e12, len(traffic) * seconds
-    rows.append(
-        {
-            "t": t,
-            "state of a block, GB": f"{16 * llama.block_parameters / t / 1e9:.1f}",
-            "sent by a rank for a block, MB": f"{2 * sent_elements(traffic) / 1e6:,.0f}",
-            "computation, ms": f"{1e3 * computation:.1f}",
-            "communication, ms": f"{1e3 * communication:.1f}",
-            "communication / whole": f"{communication / (computation + communication):.0%}",
-        }
-    )
-rank_table(
-    rows,
-    caption="A block of Llama 3 405B, forward and backward, by formula; state: 16 bytes per parameter",
-)
-
-# %% [markdown]
-# From t = 8 to 16 communication takes longer although each rank sends hardly more, because half of the ranks are now in
-# another node. Llama 3 was trained with t = 8 inside a node, 16 stages of a pipeline, and data parallelism with
-# sharded state over the rest (2407.21783, table 4).
+# *Needs: section 2.* Here each matrix is divided along one dim, and activations are whole on every rank at some places. In 2-D
+# tensor parallelism the ranks form a square, q by q, and inputs, weights and outputs are all divided along both dims; each
+# product is made by broadcasts along rows and columns of the square. 2.5-D and 3-D variants add copies or a third axis. What a
+# rank keeps and sends falls with more ranks, where it stays level above; it pays at many ranks. But q broadcasts for each
+# product wait for one another, and a node of 8 GPUs is no square. Colossal-AI introduced them
+# ([2-D](https://colossalai.org/docs/features/2D_tensor_parallel/), [3-D](https://colossalai.org/docs/features/3D_tensor_parallel/)), and
+# its present versions no longer support them ([issue 6380](https://github.com/hpcaitech/ColossalAI/issues/6380), 2025); MindSpore has
+# them on Ascend. We know of no large published run with them: sequence parallelism removed the whole activations, and the
+# other ranks of a large job go to data, pipeline and context parallelism.
 #
-# **When to use tensor parallelism.** If a layer and its activations fit on one device, and the batch is large enough
-# for data parallelism, that is simpler, and sends less if a step has more than about 3h tokens on all ranks together: it
-# all-reduces the gradients of the 12 h² parameters of a block, tensor parallelism four tensors with h elements for each
-# token. Tensor parallelism is for layers that are too wide, for
-# activations that are too large, and for a batch that cannot grow: it is the only strategy so far that computes one
-# sample faster. Keep it inside a node. Chapter 14 combines all strategies.
+# ### On your GPUs
 #
-# ## 20. Myths
+# The cells of this chapter's world run on NCCL when there is a GPU for each rank; emulated links stay on the CPU. Differences
+# in float64 are rounding there, too; the bytes are the same. What will look different: bf16 products no longer agree to 1e-12 with
+# one process, since sums are taken in another order. Measure the share of the all-reduces in a step first, for t = 2 up to the
+# GPUs of a node. `dtlearn bench tensor_parallel` times the layers beside torch's.
+#
+# ### Myths
 #
 # **"Tensor parallelism is model parallelism by layers."** By layers is the pipeline (chapter 10): a rank has some
 # layers, whole. Here every rank has a part of *every* layer, and all ranks work on the same token at the same time.
 #
-# **"With 2 ranks it halves the activations."** Only those inside the tensor-parallel regions. The inputs of norms and
-# of the regions stay whole: in our block 63 % are left (section 13, by the ledger). With sequence parallelism, and the
-# inputs gathered again, they are halved.
-#
-# **"A fused QKV weight is split into t equal pieces."** Section 8: no error, and another function. It is split by heads.
+# **"A transformer consists of three kinds of operators: embedding, matrix product, cross entropy."** These are the ones that are
+# split along their weights. Norms, softmax, dropout and residual sums have hardly any weights, but activations: half of what
+# this chapter had to get right is about them.
 #
 # **"A split matrix is multiplied in parts, and the results are concatenated."** Only if it was split by columns. If it
 # was split by rows, they are partial sums and have to be added (section 2).
 #
-# **"The parts of the model are independent, so nothing has to be exchanged during training."** They are parts of one
-# function. Each block exchanges four tensors of the size of its input, for each micro-batch (section 11).
-#
 # **"Model parallelism solves the communication problem of data parallelism."** It solves a problem of memory. A
 # data-parallel rank sends its gradients once per step, a tensor-parallel rank sends activations or their gradients four
 # times per block and micro-batch.
-#
-# **"The more ranks share a layer, the faster it is."** Inside a node yes, with falling efficiency. Beyond it, it depends
-# on the network: with one slow card per node two nodes are slower than one (section 16).
-#
-# **"If the loss curve looks good, the split is right."** Section 17: without f's backward pass it does. Compare
-# gradients with one process.
 #
 # ### Check yourself
 #
@@ -2170,25 +1876,11 @@ rank_table(
 # (256, 4096). PyTorch stores (out, in), and a column-parallel layer divides the outputs: dim 0.
 # </details>
 #
-# <details><summary>A block has its up projection row-parallel and its down projection column-parallel. What does it
-# cost?</summary>
-#
-# The up projection yields partial sums of 4C features, which have to be all-reduced before GELU: four times as much as
-# the g of the right order. The output of the down projection is divided by columns, and has to be gathered as well.
-# </details>
-#
 # <details><summary>t = 4, the loss is the same on the four ranks, but the weight of the last norm is not. What do you
 # suspect?</summary>
 #
 # A dropout mask after g that is not equal on all ranks, a replicated parameter that was initialised from different
 # seeds, or an f without its all-reduce. The loss does not show it: it is computed from all-reduced numbers.
-# </details>
-#
-# <details><summary>Each of four tensor-parallel ranks has its own sampler, as in data parallelism. What differs between
-# the ranks?</summary>
-#
-# Only the batches. After the embedding's all-reduce all ranks have the same sums, of rows that belong to different
-# samples, and the loss is the same, too. The model learns from mixed samples, and nothing fails.
 # </details>
 #
 # <details><summary>The loss of the first step agrees with one process, that of the second does not. Where do you
@@ -2203,11 +1895,6 @@ rank_table(
 #
 # Without sequence parallelism none: those of shards belong to one rank, those of replicated parameters are equal. With
 # sequence parallelism those of norms and of biases after the reduce-scatter. In both, copied heads of K and V.
-# </details>
-#
-# <details><summary>A model has 8 heads of K and V. Which t costs no copies?</summary>
-#
-# 1, 2, 4 and 8. With t = 16 each of them is on two ranks.
 # </details>
 #
 # ## Glossary

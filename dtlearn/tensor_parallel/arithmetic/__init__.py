@@ -1,4 +1,4 @@
-"""What tensor parallelism sends, stores and takes, before a run: formulas, equal to what is counted in a run.
+"""The bytes and seconds that tensor parallelism takes, before a run: formulas, equal to what is counted in a run.
 
 Pure functions for any process, in the letters of the Megatron papers: b batch, s sequence length, h hidden size,
 a heads, V vocabulary, t tensor-parallel ranks. `sizes`, of a block; `traffic`, what each rank sends; `activations`,

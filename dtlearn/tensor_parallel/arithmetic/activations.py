@@ -1,4 +1,4 @@
-"""What each rank keeps of a block's forward pass for the backward pass, tensor by tensor, by how it is divided.
+"""The bytes that each rank keeps of a block's forward pass for backward, tensor by tensor, by how it is divided.
 
 Bytes of the paper's block, 16-bit with dropout, on one rank of t:
 

@@ -1,4 +1,4 @@
-"""How long a layer takes as t grows: where tensor parallelism leaves the node, it falls off the bandwidth cliff.
+"""The time that a layer takes as t grows: where tensor parallelism leaves the node, it falls off the bandwidth cliff.
 
 Computation is divided by t. Communication is not: each rank sends 8bsh (t-1)/t elements for a block, nearly the same
 for every t, and nothing else can be done meanwhile: the next product needs the sum. Inside a node the links are fast.
@@ -43,7 +43,7 @@ class LayerTime(NamedTuple):
 
     @property
     def seconds(self) -> float:
-        """Of the whole block."""
+        """Seconds of the whole block."""
         return self.computation + self.communication
 
 

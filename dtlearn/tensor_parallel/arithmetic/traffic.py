@@ -1,4 +1,4 @@
-"""What each rank of a tensor-parallel group sends: which collectives, of how many elements, how often.
+"""The traffic of each rank of a tensor-parallel group: which collectives, of how many elements, how often.
 
 Attention and feed-forward network each have one all-reduce forward (g) and one backward (f), of (b, s, h): four in a
 block. In a ring each rank sends 2(t-1)/t of a tensor in an all-reduce, so in a block

@@ -202,7 +202,7 @@ class ParallelAttention(ParallelModule):
         return nn.Parameter(copied, full.requires_grad) if isinstance(full, nn.Parameter) else copied
 
     def _whole_shapes(self) -> dict[str, dict[str, tuple[int, ...]]]:
-        """Of the undivided layer, by layer and parameter."""
+        """The shapes of the undivided layer, by layer and parameter."""
         features = dict.fromkeys(("query", "key", "value", "output"), self.hidden_size)
         features["key"] = features["value"] = self.num_kv_heads * self.head_size
         biased = self.query.bias is not None

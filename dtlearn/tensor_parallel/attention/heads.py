@@ -1,4 +1,4 @@
-"""How many heads a rank has. Heads do not look at each other, so they can be divided; a head itself is not.
+"""The number of heads that a rank has. Heads do not look at each other, so they can be divided; a head itself is not.
 
 In multi-head attention each query head has a key-value head of its own. In grouped-query attention H / H_kv
 neighbouring query heads share one, and in multi-query attention all of them do. With fewer key-value heads than ranks,
@@ -35,7 +35,7 @@ class Heads(NamedTuple):
 
 
 def divide_heads(num_heads: int, num_kv_heads: int, num_ranks: int) -> Heads:
-    """What each rank has of H query heads and H_kv key-value heads.
+    """The share that each rank has of H query heads and H_kv key-value heads.
 
     **Communication** and **Memory**: none.
 

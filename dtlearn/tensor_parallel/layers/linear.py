@@ -5,8 +5,8 @@ taken and given back, sequence parallelism, the gradient sent while the next one
 
 Shapes in this file: B batch, T sequence length, in and out features, t ranks; x may have other dims before the last.
 
-    Megatron's formula     Y = X A, A (in, out)       divided are A's columns      A's rows
-    torch's weight         A transposed, (out, in)    dim 0: W[out_t, in]          dim 1: W[out, in_t]
+    as a formula           Y = X W, W (in, out)       divided are W's columns      W's rows
+    torch's weight         W transposed, (out, in)    dim 0: [out_t, in]           dim 1: [out, in_t]
     the input              (B, T, in)                 whole on every rank          each rank's features
     the output             (B, T, out)                each rank's features         a partial sum {U_t}: reduced
 
@@ -45,10 +45,10 @@ from .parameters import ParallelModule, in_notation, require_names, require_own_
 
 
 class _ParallelLinear(ParallelModule):
-    """What both layers have: their part of the weight, how it begins, and their product.
+    """The base of both layers: their part of the weight, how it begins, and their product.
 
     Attributes:
-        product: y = x A^T + b, of (x, weight, bias); a pipeline whose backward pass has two parts puts another in its
+        product: y = x w^T + b, of (x, weight, bias); a pipeline whose backward pass has two parts puts another in its
             place, see `defer_products` of `dtlearn.pipeline_parallel`. `overlap` and `gather_again` have their
             own.
     """

@@ -1,4 +1,4 @@
-"""Which dim of each parameter is divided; whole parameters taken, and given back: the same for every parallel layer.
+"""The dim of each parameter that is divided; whole parameters taken, and given back: the same for every parallel layer.
 
 A divided layer says it itself, `layer.split_dims`: `{"weight": 0, "bias": None}`, None for what every rank has whole.
 It is the layer that says it, not the parameter: `copy.deepcopy` and `to_empty` make new parameters, without attributes.
@@ -68,7 +68,7 @@ class ParallelModule(nn.Module):
 
 
 def split_dims(module: nn.Module) -> dict[str, int | None]:
-    """Of each parameter of a module and of all modules in it, by name: which dim is divided; None: replicated.
+    """Find for each parameter of a module and of all modules in it, by name, which dim is divided; None: replicated.
 
     **Communication** and **Memory**: none.
 

@@ -81,7 +81,7 @@ class ProductWay:
 
 @dataclass(frozen=True)
 class ProductCase:
-    """What a product is.
+    """A case of a product.
 
     Attributes:
         number: of the case, 1 to 4.
@@ -107,7 +107,7 @@ class ProductCase:
 
 
 def product_case(a: Sharded | str, b: Sharded | str, name: str = "C") -> ProductCase:
-    """Which of the four cases a product is, and what can be done about it.
+    """Find which of the four cases a product is, and what can be done about it.
 
     Args:
         a, b: the arrays, also as text; they share one dim, which is contracted.

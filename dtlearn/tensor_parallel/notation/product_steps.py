@@ -107,7 +107,7 @@ def _by_block(multiplied: tuple[int, int, int]) -> tuple[int, int, int]:
 def _after(
     step: ProductStep, rank: int, t: int, before: list[dict[str, dict[BlockIndex, frozenset[int]]]]
 ) -> dict[BlockIndex, frozenset[int]]:
-    """What a rank holds of an array after it was gathered, sliced or summed: the blocks, with all that ranks had."""
+    """Return the blocks that a rank holds of an array after it was gathered, sliced or summed: those that ranks had."""
     name = step.after.name
     blocks = _blocks(step.after, rank, t)
     return {

@@ -82,7 +82,7 @@ class Sharded:
         return f"Shard({self.axes.index(axis)})" if axis in self.axes else "Replicate()"
 
     def local_shape(self, sizes: Mapping[str, int], num_ranks: Mapping[str, int]) -> tuple[int, ...]:
-        """What one rank holds.
+        """Return the shape that one rank holds.
 
         Args:
             sizes: length of each dim in the whole array.

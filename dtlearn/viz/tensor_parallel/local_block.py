@@ -31,11 +31,11 @@ class LocalBlock:
 
     @property
     def is_partial(self) -> bool:
-        """Whether its elements are terms of a sum."""
+        """True if its elements are terms of a sum."""
         return any(placement.startswith("Partial") for placement in self.placements)
 
-    def notation(self, name: str = "A", dims: str = "IJ") -> str:
-        """The same in the notation of sharded arrays: "A[I_t, J]", "A[I, J] {U_t}"."""
+    def notation(self, name: str = "Y", dims: str = "TF") -> str:
+        """The same in the notation of sharded arrays: "Y[T_t, F]", "Y[T, F] {U_t}"."""
         over: list[str] = ["", ""]
         partial = ""
         for placement, axis in zip(self.placements, self.axes, strict=True):

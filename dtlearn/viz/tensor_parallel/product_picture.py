@@ -1,7 +1,7 @@
 """A product of two divided matrices, block by block: which blocks each rank has, multiplies, adds up and receives.
 
-Every matrix is cut into t x t blocks. A rank's row shows its own A, B and C: blocks that it has are filled, others are
-empty. A block of C is hatched until all of its t terms are added up.
+Every matrix is cut into t x t blocks. A rank's row shows its own X, W and Y: blocks that it has are filled, others are
+empty. A block of Y is hatched until all of its t terms are added up.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ _KEY = (
     "framed: used or changed in this step"
 )
 _OPS = {"all_gather": "all-gather", "all_reduce": "all-reduce", "reduce_scatter": "reduce-scatter", "slice": "slice"}
-_DIMS = {"A": (0, 1), "B": (1, 2), "C": (0, 2)}  # which of (i, j, k) number a block
+_DIMS = {"X": (0, 1), "W": (1, 2), "Y": (0, 2)}  # which of (i, j, k) number a block
 
 
 def product_frames(steps: Sequence[ProductFrame]) -> tuple[list[Callable[[Axes], None]], list[str]]:
     """What draws each step, and a line about each: for `stepper`. The first is the state before.
 
     Args:
-        steps: from `dtlearn.tensor_parallel.notation.product_steps`.
+        steps: from `dtlearn.tensor_parallel.notation.product_steps`, of the arrays X and W; the product is Y.
     """
     return [partial(_draw, frame=frame, key=True) for frame in steps], _captions(steps)
 
@@ -53,7 +53,7 @@ def product_figure(steps: Sequence[ProductFrame], title: str, label: str = "", c
     """All steps beside each other.
 
     Args:
-        steps: from `product_steps`.
+        steps: from `product_steps`, of X and W; the product is Y.
         title: what the figure shows.
         label: words under the title.
         columns: steps in a row.
@@ -89,15 +89,15 @@ def product_words(steps: Sequence[ProductFrame]) -> str:
     parts = [f"{t} ranks, matrices of {t} x {t} blocks, {arrays}."]
     for number, (frame, caption) in enumerate(zip(steps, _captions(steps), strict=True)):
         if frame.op == "product":
-            factors = [f"rank {rank} A({m[0]},{m[1]}) B({m[1]},{m[2]})" for rank, m in enumerate(frame.multiplied) if m]
+            factors = [f"rank {rank} X({m[0]},{m[1]}) W({m[1]},{m[2]})" for rank, m in enumerate(frame.multiplied) if m]
             parts.append(f"Step {number}: {', '.join(factors)}.")
         elif number:
             parts.append(f"Step {number}: {caption}.")
     last = steps[-1]
-    whole = all(len(terms) == t for blocks in last.held for terms in blocks["C"].values())
-    blocks = len(last.held[0]["C"])
+    whole = all(len(terms) == t for blocks in last.held for terms in blocks["Y"].values())
+    blocks = len(last.held[0]["Y"])
     sums = "summed up" if whole else "each a partial sum"
-    parts.append(f"At the end each rank has {blocks} of {t * t} blocks of C, {sums}: {last.arrays['C']}.")
+    parts.append(f"At the end each rank has {blocks} of {t * t} blocks of Y, {sums}: {last.arrays['Y']}.")
     return " ".join(parts)
 
 
@@ -111,7 +111,7 @@ def _captions(steps: Sequence[ProductFrame]) -> list[str]:
         elif frame.op == "start":
             captions.append("before")
         else:
-            changed = {name for arrived in frame.arrived for name, _ in arrived} or {"B"}
+            changed = {name for arrived in frame.arrived for name, _ in arrived} or {"W"}
             now = ", ".join(str(frame.arrays[name]) for name in sorted(changed) if name in frame.arrays)
             captions.append(f"{_OPS[frame.op]}: now {now}")
     return captions
@@ -119,7 +119,7 @@ def _captions(steps: Sequence[ProductFrame]) -> list[str]:
 
 def _draw(ax: Axes, frame: ProductFrame, key: bool) -> None:
     t = len(frame.held)
-    lefts = {name: place * (t + _BETWEEN) for place, name in enumerate("ABC")}
+    lefts = {name: place * (t + _BETWEEN) for place, name in enumerate("XWY")}
     bottom = t * (t + _RANKS) - _RANKS
     for name, left in lefts.items():
         words = str(frame.arrays[name]) if name in frame.arrays else name
@@ -129,13 +129,13 @@ def _draw(ax: Axes, frame: ProductFrame, key: bool) -> None:
     for rank in range(t):
         top = rank * (t + _RANKS)
         ax.text(-0.3, top + t / 2, f"rank {rank}", ha="right", va="center", size=8.5, weight="bold")
-        for sign, left in (("\u00d7", lefts["B"]), ("=", lefts["C"])):
+        for sign, left in (("\u00d7", lefts["W"]), ("=", lefts["Y"])):
             ax.text(left - _BETWEEN / 2, top + t / 2, sign, ha="center", va="center", size=11, color=MUTED)
         for name, left in lefts.items():
             _draw_matrix(ax, frame, rank, name, (left, top))
     if frame.op in _OPS and frame.op != "slice":
         look = op_style(frame.op)
-        x = lefts["C"] + t + 0.35
+        x = lefts["Y"] + t + 0.35
         bar: dict[str, Any] = {"fc": look.color, "hatch": look.hatch, "ec": "white", "lw": 0}
         ax.add_patch(Rectangle((x, 0), 0.62, bottom, gid=frame.op, **bar))
         plate = {"boxstyle": "round,pad=0.15", "fc": "white", "ec": "none", "alpha": 0.92}
@@ -161,7 +161,7 @@ def _draw_matrix(ax: Axes, frame: ProductFrame, rank: int, name: str, corner: tu
                 ax.add_patch(Rectangle((x, y), 1, 1, fc="white", ec=GRID, lw=0.8, ls=(0, (2, 2))))
                 continue
             terms = blocks[i, j]
-            partial_sum = name == "C" and len(terms) < t
+            partial_sum = name == "Y" and len(terms) < t
             face: dict[str, Any] = {"fc": color, "ec": "white"}
             if partial_sum:
                 face = {"fc": "white", "ec": color, "hatch": "////"}

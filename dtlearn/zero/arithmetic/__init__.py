@@ -1,4 +1,4 @@
-"""What each stage stores and sends, before a run: formulas over a partition, equal to what is counted in a run.
+"""The bytes that each stage stores and sends, before a run: formulas over a partition, equal to those counted.
 
-Pure functions for any process: `state_bytes`, `traffic`; `published`, printed figures with ours beside them.
+Pure functions for any process: `state_bytes`, `traffic`, `threshold`; `published`, printed figures beside ours.
 """

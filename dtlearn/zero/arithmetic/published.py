@@ -94,7 +94,7 @@ class Offload(NamedTuple):
     Attributes:
         gradients, update: where the 16-bit gradients, and the fp32 state with the optimizer's step, are.
         printed: bytes on the GPU for each parameter.
-        reduction: printed beside it: how many times less than in the first row.
+        reduction: printed beside it: the factor between the first row and this one.
     """
 
     gradients: str

@@ -93,7 +93,7 @@ def gathered_elements(
 ) -> int:
     """The most elements that stage 3 has gathered at a time.
 
-    The root is gathered as long as the model computes. Beside it there are the unit in use and `prefetch` more. The
+    The root is gathered as long as the model computes. So are the unit in use and `prefetch` more. The
     backward pass also holds full gradients: of the root, of the unit in use, and of one whose reduction is under way.
 
     Args:

@@ -19,7 +19,7 @@ from dtlearn.sharing.wrapping import copy_in_group
 
 
 class Update(NamedTuple):
-    """What a piece is to be moved by: its direction, and the options of its parameter."""
+    """The move of a piece: its direction, and the options of its parameter."""
 
     piece: torch.Tensor
     direction: torch.Tensor
@@ -127,7 +127,7 @@ class ShardedLAMB(torch.optim.Optimizer):
 
 
 class ShardwiseLAMB(ShardedLAMB):
-    """What comes out if LAMB does not know that it has pieces: each rank takes the norms of its own part.
+    """LAMB that does not know that it has pieces: each rank takes the norms of its own part.
 
     It is wrong, and trains all the same. Use `ShardedLAMB`.
 

@@ -95,7 +95,7 @@ class OffloadedOptimizer(torch.optim.Optimizer):
             master.grad = None if copy is None else self._in_dtype(copy, master.dtype)
 
     def _move_values(self) -> None:
-        """Of the pieces that had a gradient; rounded on the host, so that the format with fewer bytes is sent."""
+        """Send back pieces that had a gradient; rounded on the host, so that the format with fewer bytes is sent."""
         leaving = []
         for piece, master in self.pairs:
             if master is not piece and master.grad is not None:

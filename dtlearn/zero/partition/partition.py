@@ -83,7 +83,7 @@ class Bucket:
         return self.shard * self.num_ranks
 
     def slices(self, rank: int) -> tuple[Slice, ...]:
-        """What a rank owns, as it lies in its shard; parameters of which it owns nothing are left out."""
+        """List what a rank owns, as it lies in its shard; parameters of which it owns nothing are left out."""
         first, end = rank * self.shard, (rank + 1) * self.shard
         slices = []
         for number, size, offset in zip(self.parameters, self.sizes, self.offsets, strict=True):
@@ -112,7 +112,7 @@ class Partition:
     buckets: tuple[Bucket, ...]
 
     def slices(self, rank: int) -> tuple[Slice, ...]:
-        """What a rank owns, bucket by bucket."""
+        """List what a rank owns, bucket by bucket."""
         return tuple(piece for bucket in self.buckets for piece in bucket.slices(rank))
 
     def owners(self, parameter: int) -> tuple[Slice, ...]:
@@ -185,7 +185,7 @@ def validate_partition(partition: Partition) -> None:
 
 
 def check_sizes(sizes: Sequence[int], num_ranks: int) -> None:
-    """What every way of dividing needs.
+    """Check what every way of dividing needs.
 
     Raises:
         ValueError: fewer than one rank, or a negative size.

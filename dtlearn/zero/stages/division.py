@@ -1,4 +1,4 @@
-"""How a model is divided into units, and each unit's parameters into buckets and shards.
+"""The division of a model into units, and each unit's parameters into buckets and shards.
 
 Large units are few messages and much memory: a model that is one unit gathers everything at once.
 """
@@ -57,7 +57,7 @@ Place = tuple[nn.Module, str, nn.Parameter]  # a module, the name of an attribut
 
 
 def divide_into_units(model: nn.Module, classes: Iterable[type[nn.Module]]) -> dict[str, tuple[nn.Module, list[Place]]]:
-    """Which parameters belong to which unit: the innermost module of one of the classes, or the model.
+    """The parameters of each unit: the innermost module of one of the classes, or the model.
 
     Returns:
         By the name of the unit, "" first and the others in registration order: its module, and each place where one of

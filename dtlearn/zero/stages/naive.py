@@ -19,7 +19,7 @@ class NaiveZeroRedundancyOptimizer(torch.optim.Optimizer):
 
     **Communication**, P parameters of n bytes in all: P broadcasts in `step`, one after the other. Every byte goes to
     N - 1 ranks, as in an all-gather: n (N-1)/N from each rank, on average. The gradients are averaged before, by DDP.
-    **Memory**: the optimizer's state of this rank's parameters; the most of any rank is what counts.
+    **Memory**: the optimizer's state of this rank's parameters; the maximum over the ranks is what counts.
 
     Args:
         params: parameters or groups; on all ranks the same, in the same order and with the same values.

@@ -1,4 +1,4 @@
-"""What the units of a model share while they run: which pass it is, which units come next, what is being reduced.
+"""State that the units of a model share while they run: which pass it is, which units come next, what is being reduced.
 
 A forward pass begins and ends with the root. A backward pass begins where it first comes to a unit, and autograd tells
 when it ends. In PyTorch this is in `FSDPState` and `FSDPCommContext`.
@@ -18,7 +18,7 @@ from .sharded_bucket import Reduction
 
 
 class RunningUnit(Protocol):
-    """What a pass needs of a unit."""
+    """The verbs that a pass needs of a unit."""
 
     in_backward: bool
     reshard_after_forward: bool

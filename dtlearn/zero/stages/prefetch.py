@@ -1,4 +1,4 @@
-"""Which units are gathered before they are used: those that came next in the last pass.
+"""Choose the units that are gathered before they are used: those that came next in the last pass.
 
 A model does not say in which order its modules run, so the order is that of the last pass; the first forward pass
 expects the order of registration. A wrong guess gathers a unit too early, which takes memory and changes no result. But

@@ -97,11 +97,11 @@ class ShardedBucket:
         return flat.view(-1, self.bucket.shard)[dist.get_rank(self.group)]
 
     def _parts(self, shard: torch.Tensor) -> list[torch.Tensor]:
-        """Of each parameter what lies in a shard, (bucket.shard,)."""
+        """The part of each parameter that lies in a shard, (bucket.shard,)."""
         return [shard[offset:][:size] for offset, size in self._places]
 
     def _views(self, flat: torch.Tensor) -> list[torch.Tensor]:
-        """Of each parameter its view of all values, (bucket.numel,)."""
+        """The view of all values of each parameter, (bucket.numel,)."""
         places = zip(self.bucket.offsets, self.bucket.sizes, self._shapes, strict=True)
         return [flat[offset:][:size].view(shape) for offset, size, shape in places]
 
@@ -141,7 +141,7 @@ class ShardedBucket:
         self._set_versions(tuple(version + 1 for version in self._versions))
 
     def _set_versions(self, versions: tuple[int, ...]) -> None:
-        """What autograd compares with the version at which it saved a parameter, or a view of it."""
+        """The version that autograd compares with the one at which it saved a parameter, or a view of it."""
         torch._C._autograd._unsafe_set_version_counter(tuple(self.unsharded_params)[: len(versions)], versions)
 
     def gather_copy(self) -> torch.Tensor:
@@ -152,7 +152,7 @@ class ShardedBucket:
         return values
 
     def whole(self) -> dict[int, torch.Tensor]:
-        """Of each parameter, by its number, a copy of the whole."""
+        """Copy each parameter whole, by its number."""
         return dict(zip(self.bucket.parameters, self._views(self.gather_copy()), strict=True))
 
     def set_from(self, values: torch.Tensor) -> None:
@@ -172,7 +172,7 @@ class ShardedBucket:
 
     @torch.no_grad()
     def reduce_gradients(self) -> Reduction | None:
-        """Begin to average the gradients over the ranks; where there is none, zeros. None: nothing is trained here."""
+        """Begin to average the gradients over the ranks, zeros for a missing one. None: nothing is trained here."""
         if not any(param.requires_grad for param in self.sharded_params):
             return None
         gradient = torch.zeros_like(self.unsharded)

@@ -154,7 +154,7 @@ class Unit:
             bucket.drop_gradients()
 
     def gets_gradients(self) -> bool:
-        """Whether the backward pass that runs now accumulates the gradient of one of the parameters."""
+        """Return whether the backward pass that runs now accumulates the gradient of one of the parameters."""
         with as_plain():
             params = [param for bucket in self.buckets for param in bucket.unsharded_params if param.requires_grad]
             return any(torch._C._will_engine_execute_node(get_gradient_edge(param).node) for param in params)

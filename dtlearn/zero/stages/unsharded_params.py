@@ -22,7 +22,7 @@ as_plain = torch._C.DisableTorchFunctionSubclass  # `with as_plain():` for those
 
 
 class Guarded:
-    """What a whole parameter and its views have in common.
+    """State that a whole parameter and its views have in common.
 
     Attributes:
         memory: theirs; None: they are without elements.

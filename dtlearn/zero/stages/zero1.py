@@ -173,7 +173,7 @@ class ZeroRedundancyOptimizer(torch.optim.Optimizer):
 
     @property
     def is_reduced(self) -> bool:
-        """Whether pieces have the gradients of this step."""
+        """True if pieces have the gradients of this step."""
         return bool(self._reduced)
 
     def step(self, closure: Callable[[], Any] | None = None, **kwargs: Any) -> Any:

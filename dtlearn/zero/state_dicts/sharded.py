@@ -30,7 +30,7 @@ class SavedPiece(TypedDict):
 
 
 class ShardedState(TypedDict):
-    """What one rank saves.
+    """The state that one rank saves.
 
     Attributes:
         stage, num_ranks, rank: of whom it is. Stage 0: not sharded, on one rank.
@@ -110,7 +110,7 @@ class ShardedParameters:
 
 @torch.no_grad()
 def sharded_state_dict(sharded: ShardedParameters, optimizer: torch.optim.Optimizer | None = None) -> ShardedState:
-    """What this rank has of parameters and optimizer state, copied.
+    """Copy what this rank has of parameters and optimizer state.
 
     **Communication**: none.
     **Memory**: a copy of the pieces and their state: with Adam in float32, 12Ψ / N bytes.

@@ -40,11 +40,11 @@ def test_notation():
     def words(*placements, axes=("t",)):
         return LocalBlock(placements, axes, (4, 4), (0, 0), (), 0).notation()
 
-    assert words("Shard(0)") == "A[I_t, J]"
-    assert words("Shard(1)") == "A[I, J_t]"
-    assert words("Partial()") == "A[I, J] {U_t}"
-    assert words("Shard(1)", "Partial()", axes=("x", "y")) == "A[I, J_x] {U_y}"
-    assert words("Shard(0)", "Shard(0)", axes=("x", "y")) == "A[I_x_y, J]"
+    assert words("Shard(0)") == "Y[T_t, F]"
+    assert words("Shard(1)") == "Y[T, F_t]"
+    assert words("Partial()") == "Y[T, F] {U_t}"
+    assert words("Shard(1)", "Partial()", axes=("x", "y")) == "Y[T, F_x] {U_y}"
+    assert words("Shard(0)", "Shard(0)", axes=("x", "y")) == "Y[T_x_y, F]"
 
 
 def test_ranks_need_the_same_states():

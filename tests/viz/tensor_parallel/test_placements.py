@@ -48,7 +48,7 @@ def test_elements_stand_where_they_are_in_the_whole():
     assert [len(those) for those in boxes.values()] == [4 + 2 + 4] * 2
     upper, lower = boxes["rank 0"][4], boxes["rank 1"][4]  # the first elements of Shard(0)
     assert abs(lower.get_y() - upper.get_y() - upper.get_height()) < 1e-9
-    assert {"rank 0", "rank 1", "Partial()", "A[I, J] {U_t}", "+", "33"} <= set(texts(fig))
+    assert {"rank 0", "rank 1", "Partial()", "Y[T, F] {U_t}", "+", "33"} <= set(texts(fig))
 
 
 def test_what_was_sent_stands_between_two_states():
@@ -69,9 +69,9 @@ def test_partial_elements_are_explained_where_there_are_some():
 
 def test_words():
     words = placement_words(RANKS, RECORD)
-    assert words.startswith("Partial(), A[I, J] {U_t}: rank 0 a term of the sum, of all elements; rank 1 a term")
-    assert "Then reduce-scatter: each rank sends 8 bytes. Shard(0), A[I_t, J]: rank 0 row 0; rank 1" in words
-    assert "Then nothing is sent. Shard(1), A[I, J_t]: rank 0 column 0; rank 1 column 1." in words
+    assert words.startswith("Partial(), Y[T, F] {U_t}: rank 0 a term of the sum, of all elements; rank 1 a term")
+    assert "Then reduce-scatter: each rank sends 8 bytes. Shard(0), Y[T_t, F]: rank 0 row 0; rank 1" in words
+    assert "Then nothing is sent. Shard(1), Y[T, F_t]: rank 0 column 0; rank 1 column 1." in words
     wide = LocalBlock(("Shard(0)",), ("t",), (4, 2), (2, 0), ((1, 2), (3, 4)), 0)
     assert placement_words([[wide]]).endswith("rank 0 rows 2 to 3.")
     empty = LocalBlock(("Shard(0)",), ("t",), (2, 2), (2, 0), (), 0)
