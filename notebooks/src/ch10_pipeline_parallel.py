@@ -3,7 +3,7 @@
 #
 # **The question.** What if the model is too tall?
 #
-# Builds on: chapters 3 and 8. Ranks: 4. Time: 80 minutes for the core path; the sections of "Further" in any order, when
+# Builds on: chapters 3 and 8. Ranks: 4. Time: 79 minutes for the core path; the sections of "Further" in any order, when
 # you need them.
 #
 # | core path | what | minutes |

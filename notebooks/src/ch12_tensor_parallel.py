@@ -3,7 +3,7 @@
 #
 # **The question.** What if one layer is too wide?
 #
-# Builds on: chapters 2, 8 and 10. Ranks: 4. Time: 75 minutes for the core path; the sections of "Further" in any order, when
+# Builds on: chapters 2, 8 and 10. Ranks: 4. Time: 74 minutes for the core path; the sections of "Further" in any order, when
 # you need them.
 #
 # | core path | what | minutes |
@@ -13,7 +13,7 @@
 # | 3. What does the naive way cost? | gather weights, or outputs | 3 |
 # | 4. Where do the ranks have to meet? | f and g, by hand | 5, and exercise 1: 20 |
 # | 5. Why column, then row? | what stands between them | 2 |
-# | 6. Who adds the bias? | and exercise 2: 15; the page; all ways measured | 4 |
+# | 6. Who adds the bias? | the page; all ways measured | 4, and exercise 2: 15 |
 # | 7. What is a part of attention? | heads | 2 |
 # | 8. What does a block send? | one block drawn, 8bsh | 4 |
 # | 9. What is still whole? | sequence parallelism, drawn | 3 |
