@@ -165,7 +165,7 @@ CHECK = Check(
     expected,
     cases=CASES,
     edits=EDITS,
-    edits_at_once=5,
+    edits_at_once=3,
     example=[
         {"step": 8, "part": f"new part {rank}", "old": 5, "saved": PARTS, "stops": False, "power": False}
         for rank in range(2)
