@@ -47,7 +47,14 @@ from collections.abc import Callable
 from typing import Any
 
 
-def atomic_commit(disk: Any, step: int, part: bytes, old: int | None, rank: int, barrier: Callable[[], None]) -> None:
+def atomic_commit(
+    disk: Any,
+    step: int,
+    part: bytes,
+    old: int | None,
+    rank: int,
+    barrier: Callable[[], None],
+) -> None:
     """Save this rank's part, and make a checkpoint of all parts."""
     raise NotImplementedError(
         "ch16.atomic_commit: the part, then all parts, then the one moment at which "

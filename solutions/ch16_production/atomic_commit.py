@@ -46,7 +46,14 @@ from collections.abc import Callable
 from typing import Any
 
 
-def atomic_commit(disk: Any, step: int, part: bytes, old: int | None, rank: int, barrier: Callable[[], None]) -> None:
+def atomic_commit(
+    disk: Any,
+    step: int,
+    part: bytes,
+    old: int | None,
+    rank: int,
+    barrier: Callable[[], None],
+) -> None:
     """Save this rank's part, and make a checkpoint of all parts."""
     # BEGIN SOLUTION: the part, then all parts, then the one moment at which latest names them, then the old part
     name = f"step-{step}/rank{rank}"

@@ -184,7 +184,7 @@ CHECK = Check(
     expected,
     cases=CASES,
     edits=EDITS,
-    edits_at_once=6,
+    edits_at_once=3,
     why=why,
     rtol=0.0,
     atol=0.0,

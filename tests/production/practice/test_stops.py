@@ -35,7 +35,7 @@ def stopped(victim, moments):
     ],
 )
 def test_a_rank_is_stopped_and_the_others_notice_in_the_barrier(victim, moments, outcome):
-    assert run_ranks(stopped, 2, victim, moments) == [outcome] * 2
+    assert list(run_ranks(stopped, 2, victim, moments)) == [outcome] * 2
 
 
 def leave_early(disk, barrier):
