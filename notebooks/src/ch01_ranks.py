@@ -8,14 +8,14 @@
 #
 # | core path | what | minutes |
 # |---|---|---|
-# | 1. What is a rank? | one program, four processes | 4 |
+# | 1. What is a rank? | one program, four processes | 5 |
 # | 2. Which one am I? | what a launcher tells each process | 3, and exercise 1: 10 |
 # | 3. How do ranks add up? | all-reduce | 3, and exercise 2: 10 |
-# | 4. How do four ranks train one model? | alone first, then together | 6 |
-# | 5. What does a step send? | bytes, and a recorded step | 4 |
+# | 4. How do four ranks train one model? | alone first, then together | 8 |
+# | 5. What does a step send? | bytes, and a recorded step | 5 |
 # | 6. How does it break? | a hang, and its diagnosis | 4, and exercise 3: 15 |
 # | 7. How do you start it yourself? | `torchrun` | 3 |
-# | 8. When do more ranks help? | the arithmetic, and when to use it | 7 |
+# | 8. When do more ranks help? | the arithmetic, and when to use it | 8 |
 #
 # **How to read.** Run the cells from top to bottom. Where a cell asks you to predict, commit an answer before you run
 # the next one: a wrong guess teaches more than a right answer that you only read. Figures are drawn from what this
