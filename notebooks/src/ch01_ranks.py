@@ -141,7 +141,7 @@ rank_table(places, caption="The environment of each rank (one machine, 4 ranks)"
 # %% [markdown]
 # ## 3. How do ranks add up?
 #
-# Ranks share no memory, so a rank must send whatever another rank needs. There are two kinds of operations. In a
+# Ranks share no memory, so a rank must send whatever another rank needs. Operations are of two kinds. In a
 # **point-to-point** operation one rank sends and one receives; the others make no call. A **collective** is called by
 # every rank of a group. Both are drawn here from recorded calls: a `%%ranks` cell with `--record NAME` keeps its calls.
 
@@ -696,14 +696,14 @@ import os
 print("a process with WORLD_SIZE =", os.environ.get("WORLD_SIZE"))
 
 # %% [markdown]
-# On a machine without a GPU there is one line: a single process was started, without an error, and its environment says
+# A machine without a GPU prints one line: a single process was started, without an error, and its environment says
 # nothing. A training script would have trained alone. (Under `torchrun` the same script gets its two processes.)
 #
 # <details><summary>More launchers: Slurm, DeepSpeed, notebook_launcher</summary>
 #
 # **Slurm** starts processes on machines that it chooses, and sets names of its own (`SLURM_PROCID`, `SLURM_LOCALID`,
-# ...). Most people let Slurm start one `torchrun` per machine. This script was not run here, because there is no Slurm
-# on a laptop; `docs/lab.md` has a longer one.
+# ...). Most people let Slurm start one `torchrun` per machine. This script was not run here, because a laptop
+# has no Slurm; `docs/lab.md` has a longer one.
 #
 # ```bash
 # #!/bin/bash
@@ -778,7 +778,7 @@ if rank == 1:
 dist.all_reduce(number)
 
 # %% [markdown]
-# **An exception on one rank** also leaves the others waiting, but this time there is an error message. Look for the
+# **An exception on one rank** also leaves the others waiting, but this time with an error message. Look for the
 # exception, not for the ranks that wait.
 
 # %%
@@ -790,11 +790,10 @@ dist.barrier()
 # %% [markdown]
 # ## How do you find a hang without the watch?
 #
-# *Needs: section 6.* In a script of your own there is no watch. By default gloo waits 30 minutes, and NCCL 10. Then
-# gloo raises an error on the ranks that wait. The traceback shows where they wait; the message says that a send or a
-# receive timed out, but not which rank is missing. NCCL ends the process, and recent releases print the stack of the
-# collective that timed out. PyTorch has three tools that say more. For the first one, a hang; rank 1 has one batch
-# more:
+# *Needs: section 6.* A script of your own has no watch. By default gloo waits 30 minutes, and NCCL 10. Then gloo
+# raises an error on the ranks that wait. The traceback shows where they wait; the message says that a send or a receive
+# timed out, but not which rank is missing. NCCL ends the process, and recent releases print the stack of the collective
+# that timed out. PyTorch has three tools that say more. For the first one, a hang; rank 1 has one batch more:
 
 # %%
 # %%ranks --expect deadlock
@@ -921,13 +920,9 @@ dist.destroy_process_group()
 # rendezvous. In training, all ranks run the same program, and no rank gives orders or collects results unless the
 # script says so. It is the launcher that watches processes: each machine's `torchrun` watches the ones it started.
 #
-# **"Data parallelism has the highest speed-up."** No strategy is the fastest everywhere. The formula in section 8
-# depends on the size of the model, the link and the batch; and a model that does not fit on one GPU cannot be copied to
-# each.
-#
 # **"Distributed training prevents overfitting."** It computes the same result: in section 4 the losses of 1, 2 and 4
 # ranks agree in every step, and so does the accuracy on the test images. A larger global batch is another matter
-# (chapter 3).
+# (chapter 3): much larger ones can even generalise worse (Keskar et al. 2017).
 #
 # **"Distributed training is cheaper."** It is faster. The number of operations stays, communication is added, and ranks
 # that wait are paid for: with N ranks and a speed-up below N a job takes more GPU-hours, not fewer.
@@ -946,7 +941,7 @@ dist.destroy_process_group()
 # <details><summary>Rank 0 prints "saved" and returns, while ranks 1 to 3 wait in a barrier. What did rank 0 do
 # differently?</summary>
 #
-# It never called the barrier. Probably there is a `barrier` inside `if rank != 0`, or a `return` inside `if rank == 0`.
+# It never called the barrier. Probably a `barrier` stands inside `if rank != 0`, or a `return` inside `if rank == 0`.
 # </details>
 #
 # <details><summary>You double the number of ranks and keep the global batch. Which of these change: the loss curve, the bytes of

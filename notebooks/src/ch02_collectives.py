@@ -165,7 +165,7 @@ play_collective(star, "Naive all-reduce on 4 ranks")
 
 # %% [markdown]
 # Six steps of one message each: in each step two ranks work and two wait. With N ranks
-# there are $2(N-1)$ steps, so the time grows with the number of ranks, and all messages use rank
+# it takes $2(N-1)$ steps, so the time grows with the number of ranks, and all messages use rank
 # 0's link.
 #
 # ## 3. How can all links share the work?
@@ -411,8 +411,8 @@ show(
 #
 # ## 7. Which one when?
 #
-# - **Large tensors on equal links: the ring.** The bytes of each rank grow from $n$ for 2 ranks to less than $2n$, and
-#   the busiest rank of no other algorithm sends less.
+# - **Large tensors on equal links: the ring.** The bytes of each rank grow from $n$ for 2 ranks to less than $2n$
+#   (section 3).
 # - **Small tensors, or very many ranks: a tree.** The ring's latencies grow with N, the tree's with $\log_2 N$.
 # - **Nodes with fast links inside and slow ones between: two levels**, so that few bytes cross between nodes (Further,
 #   "What if links differ?").
