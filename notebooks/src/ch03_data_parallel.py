@@ -1161,7 +1161,7 @@ alone = [f"{1e3 * m['local']:.0f} ms" for _, m in sorted(median_of.items())]
 print("A step without communication, on 1, 2 and 4 ranks:", ", ".join(alone))
 
 # %% [markdown]
-# The measured points lie below the curve, and the printed line says why. It shows how much slower
+# The measured points lie below the curve. On a quiet machine the printed line says why: it shows how much slower
 # a step is when all ranks compute at once: they share the machine's memory bandwidth and, with more ranks than cores,
 # take turns on the cores. None of that is communication. What remains is the slowdown of backward by the transfers
 # next to it, which the model leaves out (section 6). Measure scaling where each rank has its own device.
