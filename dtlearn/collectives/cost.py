@@ -1,4 +1,4 @@
-"""What a collective costs, by the alpha-beta model: a message of n bytes takes alpha + n / beta.
+"""The cost of a collective, by the alpha-beta model: a message of n bytes takes alpha + n / beta.
 
 alpha is the latency in seconds, beta the bandwidth in bytes per second (Hockney, 1994; for collectives see Thakur,
 Rabenseifner and Gropp, 2005). A step of a plan takes as long as its slowest link: every link carries all that its

@@ -50,7 +50,7 @@ class Chunks:
         return cls([flat[a:b] for a, b in pairwise(bounds)], flat)
 
     def pieces(self, move: Move) -> list[torch.Tensor]:
-        """What a move sends or receives into: one view if the chunks are neighbours in memory, else one per chunk."""
+        """The memory of a move: one view if the chunks are neighbours in memory, else one per chunk."""
         views = [self._views[c] for c in range(move.first, move.last)]
         held = [v for v in views if v is not None and v.numel()]
         if self._flat is not None and held:
@@ -108,12 +108,12 @@ def execute(plan: Plan, chunks: Chunks, combine: Combine, *, group: Group = None
 
 
 def wants_batches(group: dist.ProcessGroup | None) -> bool:
-    """Whether messages that are not handed over together wait for each other: gloo's do not, NCCL's do."""
+    """Say whether messages that are not handed over together wait for each other: gloo's do not, NCCL's do."""
     return str(dist.get_backend(group)) != "gloo"
 
 
 class Inbox:
-    """What a rank receives, a few parts ahead: in place, or beside what it will be added to.
+    """The parts that a rank receives, a few ahead: in place, or beside what it will be added to.
 
     Args:
         receive: begins to receive the part of a move into a tensor.

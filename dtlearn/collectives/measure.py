@@ -1,4 +1,4 @@
-"""How long the collectives take here, beside those of torch's own backend; and the line that fits the times.
+"""The times of the collectives here, beside those of torch's own backend; and the line that fits them.
 
 `time_on_rank` runs on the ranks: `run_ranks(time_on_rank, 4, "all_reduce", sizes, 7)`. The rest reads what it returned.
 """
@@ -57,7 +57,7 @@ def time_on_rank(
 
 
 def slowest(per_rank: Sequence[TimesBySize]) -> TimesBySize:
-    """Of each algorithm, size and round, the longest time of any rank; see `in_turns.slowest`."""
+    """The longest time of any rank, for each algorithm, size and round; see `in_turns.slowest`."""
     return {name: in_turns.slowest([times[name] for times in per_rank]) for name in per_rank[0]}
 
 
@@ -80,7 +80,7 @@ def plan_of(op: str, algorithm: str, num_ranks: int, ranks_per_node: int = 2) ->
 
 
 def _calls(op: str, nbytes: int, ranks_per_node: int) -> dict[str, Callable[[], object]]:
-    """What to time, by name, on zeros: their sum stays zero however often they are added up."""
+    """The calls to time, by name, on zeros: their sum stays zero however often they are added up."""
     size = dist.get_world_size()
     whole = torch.zeros(max(size, nbytes // 4), device=device())
     names = [a for a in ALGORITHMS[op] if a != "hierarchical" or size % ranks_per_node == 0]

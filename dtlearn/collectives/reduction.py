@@ -1,4 +1,4 @@
-"""What a reduction does with two tensors."""
+"""Reductions of two tensors."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def check(plan: Plan) -> None:
 
 
 def start(plan: Plan) -> Summands:
-    """What the ranks hold before the first step."""
+    """The chunks that the ranks hold before the first step."""
     N, K = plan.num_ranks, plan.num_chunks
 
     def held(rank: int, chunk: int) -> bool:

@@ -155,7 +155,7 @@ class DistributedDataParallel(nn.Module):
         return Join(self, divide_by_initial_world_size, group=self._group)
 
     def join_with(self, join: Join | None) -> None:
-        """What `Join` asks of a model; see `join.Joinable` for this and the next three."""
+        """Part of what `Join` asks of a model; see `join.Joinable` for this and the next three."""
         self._join = join
 
     def average_over(self, count: int) -> None:

@@ -15,7 +15,7 @@ from torch import nn
 
 
 class Joinable(Protocol):
-    """What a wrapped model must be able to do for `Join`. (torch's own, of the same name, is a class to inherit.)"""
+    """The methods that a wrapped model has for `Join`. (torch's own, of the same name, is a class to inherit.)"""
 
     def parameters(self) -> Iterator[nn.Parameter]: ...
 
@@ -42,7 +42,7 @@ class Join:
 
     **Communication**: one all-reduce of 4 N bytes per forward pass outside `no_sync()` on N ranks, and one at the end;
     then, if some rank was early, a broadcast of the model.
-    **Memory**: those 4 N bytes; on a rank that is done, as many bytes of zeros as there are in the buckets.
+    **Memory**: those 4 N bytes; on a rank that is done, as many bytes of zeros as the buckets hold.
 
     Args:
         model: the wrapped model.

@@ -1,4 +1,4 @@
-"""How long a training step takes, averaged in different ways, in turns within one run.
+"""The time of a training step with different ways of averaging, in turns within one run.
 
 The functions `..._on_rank` run on the ranks: `run_ranks(time_on_rank, 2, Workload(batch=256), 7, link=...)`. The rest
 reads what they returned.
@@ -36,7 +36,7 @@ _TRIAL = (32, 128)  # batches whose times tell what a sample costs
 
 @dataclass(frozen=True)
 class Workload:
-    """What is trained.
+    """The model and the batch that are trained.
 
     Attributes:
         sizes: widths of an MLP. The default has 10.5 million parameters in ten layers of 4 MiB: enough of them that
@@ -55,7 +55,7 @@ class Workload:
 
     @property
     def nbytes(self) -> int:
-        """Of all gradients."""
+        """Bytes of all gradients."""
         return 4 * self.num_parameters
 
 
@@ -137,7 +137,7 @@ def batch_for(work: Workload, seconds: float) -> int:
 
 
 def samples_in(seconds: float, small: float, large: float) -> float:
-    """How many samples take so long, from the seconds of the two trial batches.
+    """The number of samples that take so long, from the seconds of the two trial batches.
 
     A sample costs part of what it seems to, as each backward also has costs of its own; how much depends on the
     machine, but on a busy one the line through both can lie anywhere: at least half is the samples'.

@@ -1,4 +1,4 @@
-"""How much communication computation hides: the timeline of buckets by arithmetic, and what it means for N ranks.
+"""The communication that computation hides: the timeline of buckets by arithmetic, and what it means for N ranks.
 
 Seconds throughout; zero is when backward begins. Transfers go one after the other, in the order of the buckets, each as
 soon as its bucket is ready and the one before has ended. What they cost is for a function to say:
@@ -52,7 +52,7 @@ class Timeline:
 
     @property
     def exposed(self) -> float:
-        """Communication that no computation hides: after the end of backward, when there is nothing left to compute."""
+        """Communication that no computation hides: after the end of backward, when nothing is left to compute."""
         return length(without([(t.start, t.end) for t in self.transfers], [(-self.forward, self.backward)]))
 
     @property
@@ -123,7 +123,7 @@ def ready_times(nbytes: Sequence[float], backward: float) -> list[float]:
 
 @dataclass(frozen=True)
 class Scale:
-    """What a step is on N ranks.
+    """A step on N ranks.
 
     Attributes:
         ranks: N.

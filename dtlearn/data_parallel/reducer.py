@@ -206,7 +206,7 @@ class Reducer:
                 parameter.grad.copy_(mean)
 
     def _count_used(self, mine: Sequence[int]) -> list[bool]:
-        """Whether any rank has a gradient, for each parameter: if none has, it stays without one, as in one process."""
+        """Say for each parameter if any rank has a gradient: if none has, it stays without one, as in one process."""
         used = torch.zeros(len(self.parameters), dtype=torch.int32, device=self.parameters[0].device)
         used[list(mine)] = 1
         dist.all_reduce(used, group=self._group)

@@ -203,7 +203,7 @@ class SyncBatchNorm(nn.Module):
         return y
 
     def _next_share(self) -> float:
-        """What a new batch counts in the running statistics."""
+        """The weight of a new batch in the running statistics."""
         if self.num_batches_tracked is None:
             return 0.0
         self.num_batches_tracked += 1

@@ -25,7 +25,7 @@ from .mlp import MLP
 
 @dataclass(frozen=True)
 class DigitsResult:
-    """What one rank reports: the mean loss of each global batch, and the accuracy (0 to 1) on the test images."""
+    """One rank's report: the mean loss of each global batch, and the accuracy (0 to 1) on the test images."""
 
     losses: list[float]
     accuracy: float

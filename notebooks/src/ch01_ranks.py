@@ -3,79 +3,41 @@
 #
 # **The question.** How do many processes become one training job?
 #
-# **You need** PyTorch's training loop, and nothing else. **Time:** two sittings of 75 minutes each, exercises included.
-# **Machine:** four processes on any machine; a laptop will do.
+# You need PyTorch's training loop, and nothing else. Machine: four processes on any machine; a laptop will do. Time: 75
+# minutes for the core path; the sections of "Further" in any order, when you need them.
 #
-# After this chapter you can
-#
-# - say why training is distributed, and estimate when more machines stop helping;
-# - explain what a rank is, and how ranks find each other;
-# - train one model on many ranks, and check that the result is right;
-# - start a job with `torchrun` on one machine or several;
-# - find the cause when a job hangs.
+# | core path | what | minutes |
+# |---|---|---|
+# | 1. What is a rank? | one program, four processes | 5 |
+# | 2. Which one am I? | what a launcher tells each process | 3, and exercise 1: 10 |
+# | 3. How do ranks add up? | all-reduce | 3, and exercise 2: 10 |
+# | 4. How do four ranks train one model? | alone first, then together | 8 |
+# | 5. What does a step send? | bytes, and a recorded step | 5 |
+# | 6. How does it break? | a hang, and its diagnosis | 4, and exercise 3: 15 |
+# | 7. How do you start it yourself? | `torchrun` | 3 |
+# | 8. When do more ranks help? | the arithmetic, and when to use it | 8 |
 #
 # **How to read.** Run the cells from top to bottom. Where a cell asks you to predict, commit an answer before you run
 # the next one: a wrong guess teaches more than a right answer that you only read. Figures are drawn from what this
 # notebook has just run; the code that draws them is folded.
 
-# %% jupyter={"source_hidden": true}
-# %load_ext dtlearn
-import os
-
-import dtlearn
-from dtlearn.notebook.panels import Slider, slider_panel
-from dtlearn.viz import (
-    Exchange,
-    exchange,
-    rank_table,
-    rendezvous,
-    show,
-    speedup,
-    step_timeline,
-    timeline,
-)
-
 # %% [markdown]
-# ## 1. Why distribute at all?
+# # The core path
 #
-# For two reasons: time and memory.
-#
-# **Time.** Training takes about 6 floating-point operations per parameter and token, 2 in the forward and 4 in the
-# backward pass (Kaplan et al. 2020, arXiv 2001.08361). GPT-3 has 175 billion parameters and was trained on 300 billion
-# tokens (Brown et al. 2020, arXiv 2005.14165).
-
-# %%
-years = dtlearn.predict(
-    "How many years does that take on one A100, at 40 % of its 312 TFLOP/s in "
-    "dense bf16?",
-    unit="years",
-    id="ch01.years",
-)
-
-# %% jupyter={"source_hidden": true}
-flop = 6 * 175e9 * 300e9
-seconds = flop / (0.40 * 312e12)
-years.reveal(round(seconds / (365.25 * 86400)), flop=flop, days=seconds / 1024 / 86400)
-
-# %% [markdown]
-# **Memory.** Mixed-precision training with Adam needs 16 bytes per parameter (Rajbhandari et al. 2020, arXiv
-# 1910.02054). For GPT-3 that is 2.8 TB before any activation is stored, of which the fp32 weights are 700 GB; an H200
-# has 141 GB. Chapters 8 and 9 do this calculation in detail.
-#
-# So large models are trained by many processes on many GPUs. These processes must communicate in every step, and
-# communication takes time. Section 5 estimates how much; most of this course is about reducing it.
-#
-# ## 2. Ranks: one program, many processes
+# ## 1. What is a rank?
 #
 # This cell starts four processes. They wait for work until you close the notebook.
 
 # %%
+# %load_ext dtlearn
+import dtlearn
+
 world = dtlearn.world(4)
 world
 
 # %% [markdown]
-# The line says which *backend* carries their messages and on which devices they run: NCCL if every rank has a GPU of
-# its own, otherwise gloo on the CPU (section 4 explains both). The cells of this chapter are the same for either.
+# The line says which **backend** carries their messages and on which devices they run: NCCL if every rank has a GPU of
+# its own, otherwise gloo on the CPU. The cells of this chapter are the same for either.
 #
 # A cell that begins with `%%ranks` runs in all four processes. Any other cell runs in the notebook's own process. A
 # `%%ranks` cell finds these names:
@@ -116,6 +78,8 @@ print(f"rank {rank} has seen {seen}")
 # The variables have the same names, and the code is the same. What differs is one number, the **rank**, and the code
 # uses it to decide who does what. This way of programming is called SPMD: single program, multiple data.
 #
+# ## 2. Which one am I?
+#
 # A program called a **launcher** starts the processes and tells each one its place through environment variables. Our
 # ranks have these:
 
@@ -134,6 +98,8 @@ names = [
 {name: os.environ[name] for name in names}
 
 # %% jupyter={"source_hidden": true}
+from dtlearn.viz import rank_table
+
 rank_table(places, caption="The environment of each rank (one machine, 4 ranks)")
 
 # %% [markdown]
@@ -173,65 +139,9 @@ rank_table(places, caption="The environment of each rank (one machine, 4 ranks)"
 # %% exercise="ch01.who_am_i"
 
 # %% [markdown]
-# ## 3. Rendezvous: how ranks find each other
+# ## 3. How do ranks add up?
 #
-# A process that has just started knows its own rank, but not the addresses of the others. The **rendezvous** is how it
-# learns them. It takes place in `init_process_group`.
-
-# %%
-late = dtlearn.predict.choice(
-    "Rank 3 starts 0.3 s after the others. What do ranks 0, 1 and 2 do in "
-    "`init_process_group`?",
-    {
-        "A": "They start without rank 3, and it joins later.",
-        "B": "They wait for rank 3.",
-        "C": "They fail.",
-    },
-    id="ch01.late",
-)
-
-# %% jupyter={"source_hidden": true}
-late.reveal()
-
-# %% [markdown]
-# Here is a recorded rendezvous. Ranks meet through a **store**, a small shared dictionary. Each rank *sets* one key
-# with its own address, and *waits* for the keys of the others.
-
-# %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
-from dtlearn.runtime.rendezvous import record_rendezvous
-
-show(
-    rendezvous(
-        record_rendezvous(4, late={3: 0.3}),
-        world_size=4,
-        label="gloo on CPU, ranks meet through a file; rank 3 starts 0.3 s late",
-    ),
-    alt="Store calls of four ranks during init_process_group. Each rank sets its "
-    "own key and then waits for keys that are not set yet. Ranks 0, 1 and 2 wait "
-    "longest for key 3, which rank 3 sets 0.3 s late. That write ends their "
-    "waits.",
-)
-
-# %% [markdown]
-# With gloo that is the whole rendezvous: once a rank has all addresses, it opens connections to the others, and this
-# group no longer needs the store. NCCL uses the store too, but sets up its connections in the first collective, unless
-# you pass `device_id` to `init_process_group`.
-#
-# In the figure the store is a `FileStore`, a file. `torchrun` uses a `TCPStore`, a small server at
-# `MASTER_ADDR:MASTER_PORT`.
-#
-# Three classic failures happen here:
-#
-# - **A rank never starts.** All others wait until the `timeout` of `init_process_group` is over.
-# - **Two jobs on one machine use the same `MASTER_PORT`.** In our trial with gloo, rank 0 of the second job failed with
-#   `EADDRINUSE`. Another of its ranks reached the first job's store, read the first job's addresses, and failed later
-#   with a message about a lost connection.
-# - **A host name resolves to 127.0.0.1.** With gloo the ranks there publish this address, and a rank on another
-#   machine then looks for them on its own machine.
-#
-# ## 4. Communication
-#
-# Ranks share no memory, so a rank must send whatever another rank needs. There are two kinds of operations. In a
+# Ranks share no memory, so a rank must send whatever another rank needs. Operations are of two kinds. In a
 # **point-to-point** operation one rank sends and one receives; the others make no call. A **collective** is called by
 # every rank of a group. Both are drawn here from recorded calls: a `%%ranks` cell with `--record NAME` keeps its calls.
 
@@ -253,6 +163,8 @@ dist.broadcast(number, src=0)
 f"{before:g}", f"{number.item():g}"
 
 # %% jupyter={"source_hidden": true}
+from dtlearn.viz import Exchange, exchange, show
+
 show(
     exchange(
         Exchange("Point-to-point: rank 0 sends to rank 1", messages, sent_values),
@@ -289,52 +201,11 @@ total.reveal(sums[3])
 # %% exercise="ch01.mean_over_uneven"
 
 # %% [markdown]
-# **Point-to-point.** `dist.send(tensor, dst)` on one rank is matched by `dist.recv(tensor, src)` on the other, which
-# overwrites its tensor. With `-r 0,1` a cell runs on ranks 0 and 1 only.
-
-# %%
-# %%ranks -r 0,1
-if rank == 0:
-    dist.send(torch.tensor([3.0, 4.0], device=device), dst=1)
-else:
-    message = torch.zeros(2, device=device)
-    dist.recv(message, src=0)
-    print("rank 1 received", message)
-
-# %% [markdown]
-# With gloo, `send` returns only when the other side receives. `dist.isend` and `dist.irecv` return at once, with a
-# handle; its `wait()` returns when the tensor may be used again. Do not change a tensor that an `isend` is still
-# reading.
-#
-# **Exercise 3.** What if two ranks both have something to send?
-
-# %% exercise="ch01.ping_pong"
-
-# %% [markdown]
-# The library that carries the messages is called the **backend**.
-#
-# | backend | carries | over | used for |
-# |---|---|---|---|
-# | gloo | CPU tensors (GPU tensors are copied through the CPU) | TCP | laptops, tests, CPU clusters |
-# | NCCL | GPU tensors | NVLink, PCIe, InfiniBand, TCP | training on NVIDIA GPUs |
-# | MPI | what the MPI library was built for | its own network | clusters with their own MPI; PyTorch must be built with it |
-#
-# All three are called through the same functions, so what you learn on a laptop carries over to a cluster. The
-# documentation of `torch.distributed` has a table of the functions that each backend supports. Other devices have
-# backends of their own, with the same functions: `xccl` for Intel's GPUs, `hccl` for Huawei's NPUs, `xla` for TPUs. On
-# AMD's GPUs PyTorch says `nccl` too, but the library is RCCL.
-#
-# <details><summary>Which backend do the ranks of this course get?</summary>
-#
-# NCCL if the machine has at least as many GPUs as ranks, otherwise gloo on the CPU: by default NCCL refuses to place
-# two ranks on one GPU. On a machine with 2 GPUs, `dtlearn.world(2)` uses NCCL and `dtlearn.world(4)` uses gloo.
-# `dist.is_nccl_available()` says whether a build of PyTorch has NCCL.
-# </details>
-#
-# ## 5. Training
+# ## 4. How do four ranks train one model?
 #
 # We train a small network on real images, scikit-learn's handwritten digits, for 100 steps of 96 images. First the
-# naive way: each rank has its own model and optimizer, and trains on its own quarter of every batch.
+# naive way: each rank has its own model and optimizer, and trains on its own quarter of every batch. (`reference_step`
+# is the usual step on one process: forward, backward, optimizer.)
 
 # %%
 # %%ranks -o alone
@@ -362,7 +233,7 @@ rank_table(alone, caption="Four ranks that did not communicate")
 # 1. before the first step, all ranks must have *the same model*;
 # 2. in every step, all ranks must use *the same gradient*, that of the whole batch.
 #
-# This script does both. It is short; read all of it. Every launcher in this chapter runs this script.
+# This script does both. It is short; read all of it. A **broadcast** sends one rank's tensor to all others.
 
 # %%
 from dtlearn.models import train_digits
@@ -425,13 +296,7 @@ rank_table(
 # the losses of one process, or the text must say exactly why it does not. Distribution changes the speed, not the
 # result.
 #
-# **Exercise 4.** `train` sends each parameter of rank 0 to the other ranks with a broadcast. For this network that is
-# enough; other networks have more state.
-
-# %% exercise="ch01.start_equal"
-
-# %% [markdown]
-# ### What a step sends
+# ## 5. What does a step send?
 #
 # The model has 26,122 parameters of 4 bytes.
 
@@ -449,14 +314,15 @@ assert per_call == {4 * parameters, 4}
 sent.reveal(max(per_call), parameters=parameters)
 
 # %% [markdown]
-# This is the *payload*, what a rank passes to the call. It does not depend on the number of ranks. What is sent over
-# the network depends on the algorithm: in a ring all-reduce each rank sends $2(N-1)/N$ times the payload. Chapter 2
-# builds that algorithm and counts.
+# This is the *payload*, what a rank passes to the call. It does not depend on the number of ranks. How much of it
+# travels over the network depends on the algorithm; chapter 2 builds one and counts.
 #
 # With `record=True`, `run_ranks` records every communication call. These are the fastest two consecutive steps of the
 # 100 on 4 ranks:
 
 # %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
+from dtlearn.viz import step_timeline
+
 show(
     step_timeline(
         runs[4].record,
@@ -478,9 +344,110 @@ show(
 # small the number of bytes hardly matters. What takes time is the latency of each message, and here also that four
 # ranks share the cores of one machine.
 #
-# ### What communication costs
+# ## 6. How does it break?
 #
-# More ranks have less to compute each, but they must communicate. For a data-parallel step with a ring all-reduce
+# Every rank of a group must call the same collectives in the same order. Below, rank 1 does not.
+
+# %%
+hang = dtlearn.predict.choice(
+    "Ranks 0, 2 and 3 call `all_reduce`. Rank 1 does not, and has nothing more to do. "
+    "What does PyTorch do?",
+    {
+        "A": "It raises an error on rank 1.",
+        "B": "It returns the sum without rank 1.",
+        "C": "It lets the other three wait, without any message.",
+    },
+    id="ch01.hang",
+)
+
+# %% jupyter={"source_hidden": true}
+hang.reveal()
+
+# %% [markdown]
+# The next cell hangs. This course has a **watch** that reads which call each rank is in while a cell runs. When some
+# ranks wait for a call that another rank can no longer make, it ends the cell and prints a diagnosis. `--expect
+# deadlock` says that the cell is meant to fail, so that the notebook goes on.
+
+# %%
+# %%ranks --record stuck --expect deadlock
+survivor = f"a variable of rank {rank}"
+total = torch.ones(1, device=device)
+if rank != 1:
+    dist.all_reduce(total)
+
+# %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
+from dtlearn.viz import timeline
+
+show(
+    timeline(stuck, title="Three ranks wait for the call of the fourth", ended=[1]),
+    alt="Four lanes. Ranks 0, 2 and 3 each have one all_reduce that starts and never "
+    "returns; rank 1 has no call and has ended.",
+)
+
+# %% [markdown]
+# Read the message again. It names the ranks that wait, the call, the line, and the rank that never came. A hang is a
+# difference between ranks, so the useful question is not "where do they wait?" but "where did they diverge?".
+#
+# The watch has freed the ranks, and their variables are still there:
+
+# %%
+world.gather("survivor")
+
+# %% [markdown]
+# The most common cause has no `if` around the call: a loop over data, of which one rank has more than the others.
+#
+# **Exercise 3.** Repair this program so that no batch is lost.
+
+# %% exercise="ch01.repair_the_hang"
+
+# %% [markdown]
+# ## 7. How do you start it yourself?
+#
+# So far the ranks were started by this notebook. `torchrun`, the launcher that comes with PyTorch, does it for a
+# script. A launcher starts processes and sets their environment; the script need not know which launcher it was.
+#
+# `%%launch -n 2` writes the cell to a file and runs `torchrun --nproc-per-node 2` on it, as you would in a terminal.
+
+# %%
+# %%launch -n 2
+from dtlearn.models.train_digits import main
+
+main([])
+
+# %% [markdown]
+# The same loss again; only rank 0 prints it. In a script you make the process group yourself. The essential lines, also
+# inside `main`, are
+#
+# ```python
+# dist.init_process_group()        # reads RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT
+# ...                              # train
+# dist.destroy_process_group()     # close the connections; NCCL warns without it
+# ```
+#
+# Print the world size in every script that you run: a process that was started alone trains alone, without an error.
+#
+# ## 8. When do more ranks help?
+#
+# Training takes about 6 floating-point operations per parameter and token, 2 in the forward and 4 in the
+# backward pass (Kaplan et al. 2020, arXiv 2001.08361). GPT-3 has 175 billion parameters and was trained on 300 billion
+# tokens (Brown et al. 2020, arXiv 2005.14165).
+
+# %%
+years = dtlearn.predict(
+    "How many years does that take on one A100, at 40 % of its 312 TFLOP/s in "
+    "dense bf16?",
+    unit="years",
+    id="ch01.years",
+)
+
+# %% jupyter={"source_hidden": true}
+flop = 6 * 175e9 * 300e9
+seconds = flop / (0.40 * 312e12)
+years.reveal(round(seconds / (365.25 * 86400)), flop=flop, days=seconds / 1024 / 86400)
+
+# %% [markdown]
+# So the work has to be divided. But more ranks, with less to compute each, must communicate in every step. For a step
+# of section 4 with a ring all-reduce (chapter 2)
 #
 # $$T(N) = \frac{T_\text{compute}}{N} + \underbrace{2(N-1)\,\alpha + \frac{2(N-1)}{N}\cdot\frac{n}{\beta}}_{T_\text{communication}(N)}$$
 #
@@ -490,8 +457,11 @@ show(
 #
 # Move the sliders. Which of the three brings the speed-up back to the ideal line?
 
-
 # %% jupyter={"source_hidden": true}
+from dtlearn.notebook.panels import Slider, slider_panel
+from dtlearn.viz import speedup
+
+
 def step_time(parameters, gigabytes_per_second, compute_ms):
     n, alpha, beta = 4 * parameters, 5e-6, gigabytes_per_second * 1e9
     label = f"model: {parameters:,} fp32 gradients, {gigabytes_per_second} GB/s, "
@@ -527,6 +497,8 @@ slider_panel(
 # And on this machine? Each run of the table above was one launch:
 
 # %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
+import os
+
 rank_table(
     [
         {"ranks": n, "seconds for 100 steps": round(run.seconds, 2)}
@@ -539,39 +511,155 @@ rank_table(
 # %% [markdown]
 # Expect more ranks to take *longer* here. They share the cores of one computer, and this model is so small that
 # communication takes more time than the smaller share of the work saves. On a GPU cluster, with a large model and a
-# large batch, the same formula predicts a speed-up. Later chapters make the second term smaller (2 and 5), hide it
-# behind computation (3 and 6), and divide what does not fit on one GPU (8 to 14).
+# large batch, the same formula predicts a speed-up.
 #
-# **This is the end of the first sitting.** To begin the second one in a new session, run the first code cell and the
-# one with `dtlearn.world(4)` again.
-#
-# ---
-#
-# ## 6. Launching a job
-#
-# So far the ranks were started by this notebook. `torchrun`, the launcher that comes with PyTorch, starts them on one
-# machine or on each of several. A launcher starts processes and sets their environment; the script need not know which
-# launcher it was.
-#
-# `%%launch -n 2` writes the cell to a file and runs `torchrun --nproc-per-node 2` on it, as you would in a terminal.
-
-# %%
-# %%launch -n 2
-from dtlearn.models.train_digits import main
-
-main([])
+# **When to use it.** When one GPU takes too long, and the computation of a step is long beside its communication: a
+# large batch, a fast link. Or when the model does not fit into one GPU; then copies do not help, and the model itself
+# has to be divided. Later chapters send less (2 and 5), hide what is sent behind computation (3 and 6), and divide what
+# does not fit (8 to 14). If a small model trains overnight on one GPU, leave it there.
 
 # %% [markdown]
-# The same loss again; only rank 0 prints it. In a script you make the process group yourself. The essential lines, also
-# inside `main`, are
+# # Further
 #
-# ```python
-# dist.init_process_group()        # reads RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT
-# ...                              # train
-# dist.destroy_process_group()     # close the connections; NCCL warns without it
-# ```
+# Each section stands alone, after the core path. In a new session, run the first code cell again.
 #
-# **Several machines.** Run one `torchrun` on each, with the same `--master-addr` and its own `--node-rank`:
+# | section | exercise |
+# |---|---|
+# | How do ranks find each other? | |
+# | What if two ranks both have something to send? | 4 |
+# | Which backend carries the messages? | |
+# | What else has to start equal? | 5 |
+# | How is a job launched, on one machine or several? | |
+# | How are ranks divided into groups? | 6, 7 |
+# | What else makes ranks diverge? | |
+# | How do you find a hang without the watch? | |
+# | Can messages make a barrier? | 8 |
+# | What is different on GPUs? | |
+# | Where does PyTorch do it? | |
+#
+# ## How do ranks find each other?
+#
+# *Needs: section 2.* A process that has just started knows its own rank, but not the addresses of the others. The
+# **rendezvous** is how it learns them. It takes place in `init_process_group`.
+
+# %%
+late = dtlearn.predict.choice(
+    "Rank 3 starts 0.3 s after the others. What do ranks 0, 1 and 2 do in "
+    "`init_process_group`?",
+    {
+        "A": "They start without rank 3, and it joins later.",
+        "B": "They wait for rank 3.",
+        "C": "They fail.",
+    },
+    id="ch01.late",
+)
+
+# %% jupyter={"source_hidden": true}
+late.reveal()
+
+# %% [markdown]
+# Here is a recorded rendezvous. Ranks meet through a **store**, a small shared dictionary. Each rank *sets* one key
+# with its own address, and *waits* for the keys of the others.
+
+# %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
+from dtlearn.runtime.rendezvous import record_rendezvous
+from dtlearn.viz import rendezvous, show
+
+show(
+    rendezvous(
+        record_rendezvous(4, late={3: 0.3}),
+        world_size=4,
+        label="gloo on CPU, ranks meet through a file; rank 3 starts 0.3 s late",
+    ),
+    alt="Store calls of four ranks during init_process_group. Each rank sets its "
+    "own key and then waits for keys that are not set yet. Ranks 0, 1 and 2 wait "
+    "longest for key 3, which rank 3 sets 0.3 s late. That write ends their "
+    "waits.",
+)
+
+# %% [markdown]
+# With gloo that is the whole rendezvous: once a rank has all addresses, it opens connections to the others, and this
+# group no longer needs the store. NCCL uses the store too, but sets up its connections in the first collective, unless
+# you pass `device_id` to `init_process_group`. In the figure the store is a `FileStore`, a file. `torchrun` uses a
+# `TCPStore`, a small server at `MASTER_ADDR:MASTER_PORT`.
+#
+# Three classic failures happen here:
+#
+# - **A rank never starts.** All others wait until the `timeout` of `init_process_group` is over.
+# - **Two jobs on one machine use the same `MASTER_PORT`.** In our trial with gloo, rank 0 of the second job failed with
+#   `EADDRINUSE`. Another of its ranks reached the first job's store, read the first job's addresses, and failed later
+#   with a message about a lost connection.
+# - **A host name resolves to 127.0.0.1.** With gloo the ranks there publish this address, and a rank on another
+#   machine then looks for them on its own machine.
+#
+# ## What if two ranks both have something to send?
+#
+# *Needs: section 3.* `dist.send(tensor, dst)` on one rank is matched by `dist.recv(tensor, src)` on the other, which
+# overwrites its tensor. With `-r 0,1` a cell runs on ranks 0 and 1 only.
+
+# %%
+# %%ranks -r 0,1
+if rank == 0:
+    dist.send(torch.tensor([3.0, 4.0], device=device), dst=1)
+else:
+    message = torch.zeros(2, device=device)
+    dist.recv(message, src=0)
+    print("rank 1 received", message)
+
+# %% [markdown]
+# With gloo, `send` returns only when the other side receives. `dist.isend` and `dist.irecv` return at once, with a
+# handle; its `wait()` returns when the tensor may be used again. Do not change a tensor that an `isend` is still
+# reading.
+#
+# **Exercise 4.** Two ranks swap messages.
+
+# %% exercise="ch01.ping_pong"
+
+# %% [markdown]
+# ## Which backend carries the messages?
+#
+# *Needs: section 1.*
+#
+# | backend | carries | over | used for |
+# |---|---|---|---|
+# | gloo | CPU tensors (GPU tensors are copied through the CPU) | TCP | laptops, tests, CPU clusters |
+# | NCCL | GPU tensors | NVLink, PCIe, InfiniBand, TCP | training on NVIDIA GPUs |
+# | MPI | what the MPI library was built for | its own network | clusters with their own MPI; PyTorch must be built with it |
+#
+# All three are called through the same functions, so what you learn on a laptop carries over to a cluster. The
+# documentation of `torch.distributed` has a table of the functions that each backend supports. Other devices have
+# backends of their own, with the same functions: `xccl` for Intel's GPUs, `hccl` for Huawei's NPUs, `xla` for TPUs. On
+# AMD's GPUs PyTorch says `nccl` too, but the library is RCCL.
+#
+# <details><summary>Which backend do the ranks of this course get?</summary>
+#
+# NCCL if the machine has at least as many GPUs as ranks, otherwise gloo on the CPU: by default NCCL refuses to place
+# two ranks on one GPU. On a machine with 2 GPUs, `dtlearn.world(2)` uses NCCL and `dtlearn.world(4)` uses gloo.
+# `dist.is_nccl_available()` says whether a build of PyTorch has NCCL.
+# </details>
+#
+# ## What else has to start equal?
+#
+# *Needs: section 4.* `train` sends each parameter of rank 0 to the other ranks with a broadcast. For this network that
+# is enough; other networks have more state.
+#
+# **Exercise 5.** Make the models of all ranks equal.
+
+# %% exercise="ch01.start_equal"
+
+# %% [markdown]
+# In PyTorch this is part of `DistributedDataParallel`, which also sends the buffers. What `train` calls:
+
+# %%
+from dtlearn.models import train_digits
+
+dtlearn.show_source(train_digits.broadcast_model)
+
+# %% [markdown]
+# ## How is a job launched, on one machine or several?
+#
+# *Needs: section 7.* On several machines, run one `torchrun` on each, with the same `--master-addr` and its own
+# `--node-rank`:
 #
 # ```
 # machine 0:  torchrun --nnodes 2 --node-rank 0 --nproc-per-node 2 \
@@ -596,16 +684,6 @@ print(*(f"{name}={os.environ[name]}" for name in names))
 # Now `RANK` and `LOCAL_RANK` differ: rank 1 is the first process of the second machine, and the GPU it would use there
 # is number 0. If all machines run equally many processes, then $\text{rank} = \text{node rank} \times \text{processes
 # per machine} + \text{local rank}$.
-#
-# Links inside a machine are fast, links between machines are slower. Large jobs therefore divide their ranks into
-# **process groups**: the ranks of one machine form the groups that communicate most. `dist.new_group(ranks)` makes a
-# group, and a collective with `group=` involves only its ranks. Chapter 14 builds on this.
-#
-# **Exercises 5 and 6.** First list the groups, then use them.
-
-# %% exercise="ch01.rank_groups"
-
-# %% exercise="ch01.sum_in_group"
 
 # %% [markdown]
 # **A launcher can fail silently.** `accelerate launch` starts scripts written for Hugging Face's accelerate. Here it is
@@ -618,15 +696,14 @@ import os
 print("a process with WORLD_SIZE =", os.environ.get("WORLD_SIZE"))
 
 # %% [markdown]
-# On a machine without a GPU there is one line: a single process was started, without an error, and its environment says
-# nothing. A training script would have trained alone. Print the world size in every script that you run. (Under
-# `torchrun` the same script gets its two processes.)
+# A machine without a GPU prints one line: a single process was started, without an error, and its environment says
+# nothing. A training script would have trained alone. (Under `torchrun` the same script gets its two processes.)
 #
 # <details><summary>More launchers: Slurm, DeepSpeed, notebook_launcher</summary>
 #
 # **Slurm** starts processes on machines that it chooses, and sets names of its own (`SLURM_PROCID`, `SLURM_LOCALID`,
-# ...). Most people let Slurm start one `torchrun` per machine. This script was not run here, because there is no Slurm
-# on a laptop; `docs/lab.md` has a longer one.
+# ...). Most people let Slurm start one `torchrun` per machine. This script was not run here, because a laptop
+# has no Slurm; `docs/lab.md` has a longer one.
 #
 # ```bash
 # #!/bin/bash
@@ -649,8 +726,8 @@ print("a process with WORLD_SIZE =", os.environ.get("WORLD_SIZE"))
 # matrix product in the forked processes did not end. The ranks of this course are forked from a helper process that has
 # computed nothing.
 #
-# One thing that forked ranks share hides a bug: the seed of Python's `hash()` for strings. A `set` of names has the same
-# order on all ranks here. Under `torchrun` each process has a seed of its own and the order differs, so ranks that
+# One thing that forked ranks share hides a bug: the seed of Python's `hash()` for strings. A `set` of names has the
+# same order on all ranks here. Under `torchrun` each process has a seed of its own and the order differs, so ranks that
 # broadcast "for each name in the set" send different tensors to each other. Go through `sorted(names)`.
 #
 # | launcher | starts | sets | good for |
@@ -663,62 +740,31 @@ print("a process with WORLD_SIZE =", os.environ.get("WORLD_SIZE"))
 # | Slurm's `srun` | a process per task | names of its own | shared clusters |
 # </details>
 #
-# ## 7. When ranks diverge
+# ## How are ranks divided into groups?
 #
-# Every rank of a group must call the same collectives in the same order. Below, rank 1 does not.
-
-# %%
-hang = dtlearn.predict.choice(
-    "Ranks 0, 2 and 3 call `all_reduce`. Rank 1 does not, and has nothing more to do. "
-    "What does PyTorch do?",
-    {
-        "A": "It raises an error on rank 1.",
-        "B": "It returns the sum without rank 1.",
-        "C": "It lets the other three wait, without any message.",
-    },
-    id="ch01.hang",
-)
-
-# %% jupyter={"source_hidden": true}
-hang.reveal()
-
-# %% [markdown]
-# The next cell hangs. This course has a **watch** that reads which call each rank is in while a cell runs. When some
-# ranks wait for a call that another rank can no longer make, it ends the cell and prints a diagnosis. `--expect
-# deadlock` says that the cell is meant to fail, so that the notebook goes on.
-
-# %%
-# %%ranks --record stuck --expect deadlock
-survivor = f"a variable of rank {rank}"
-total = torch.ones(1, device=device)
-if rank != 1:
-    dist.all_reduce(total)
-
-# %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
-show(
-    timeline(stuck, title="Three ranks wait for the call of the fourth", ended=[1]),
-    alt="Four lanes. Ranks 0, 2 and 3 each have one all_reduce that starts and never "
-    "returns; rank 1 has no call and has ended.",
-)
-
-# %% [markdown]
-# Read the message again. It names the ranks that wait, the call, the line, and the rank that never came. A hang is a
-# difference between ranks, so the useful question is not "where do they wait?" but "where did they diverge?".
+# *Needs: section 3.* Links inside a machine are fast, links between machines are slower. Large jobs therefore divide
+# their ranks into **process groups**: the ranks of one machine form the groups that communicate most.
+# `dist.new_group(ranks)` makes a group, and a collective with `group=` involves only its ranks. Chapter 14 builds on
+# this.
 #
-# The watch has freed the ranks, and their variables are still there:
+# **Exercises 6 and 7.** First list the groups, then use them.
 
-# %%
-world.gather("survivor")
+# %% exercise="ch01.rank_groups"
+
+# %% exercise="ch01.sum_in_group"
 
 # %% [markdown]
-# **Different calls.** No rank has ended, but they are in different collectives.
+# ## What else makes ranks diverge?
+#
+# *Needs: section 6.* **Different calls.** No rank has ended, but they are in different collectives.
 
 # %%
 # %%ranks --expect deadlock
+number = torch.ones(1, device=device)
 if rank == 1:
-    dist.broadcast(total, src=0)
+    dist.broadcast(number, src=0)
 else:
-    dist.all_reduce(total)
+    dist.all_reduce(number)
 
 # %% [markdown]
 # **Different types.** Below, rank 1 passes integers of the same size. Plain PyTorch with gloo would return wrong
@@ -726,11 +772,13 @@ else:
 
 # %%
 # %%ranks --expect deadlock
-number = total.to(torch.int32) if rank == 1 else total
+number = torch.ones(1, device=device)
+if rank == 1:
+    number = number.to(torch.int32)
 dist.all_reduce(number)
 
 # %% [markdown]
-# **An exception on one rank** also leaves the others waiting, but this time there is an error message. Look for the
+# **An exception on one rank** also leaves the others waiting, but this time with an error message. Look for the
 # exception, not for the ranks that wait.
 
 # %%
@@ -740,7 +788,12 @@ if rank == 2:
 dist.barrier()
 
 # %% [markdown]
-# **Different amounts of data** are a common cause. There is no `if` around the call.
+# ## How do you find a hang without the watch?
+#
+# *Needs: section 6.* A script of your own has no watch. By default gloo waits 30 minutes, and NCCL 10. Then gloo
+# raises an error on the ranks that wait. The traceback shows where they wait; the message says that a send or a receive
+# timed out, but not which rank is missing. NCCL ends the process, and recent releases print the stack of the collective
+# that timed out. PyTorch has three tools that say more. For the first one, a hang; rank 1 has one batch more:
 
 # %%
 # %%ranks --expect deadlock
@@ -750,28 +803,9 @@ for _ in range(num_batches):
     dist.all_reduce(step_sum)
 
 # %% [markdown]
-# **Exercise 7.** Repair this program so that no batch is lost.
-
-# %% exercise="ch01.repair_the_hang"
-
-# %% [markdown]
-# **Exercise 8.** Finally, build a collective yourself. A barrier carries no data; it only guarantees that every rank
-# has arrived. The check delays each rank in turn. Several solutions pass; they differ in how many messages the busiest
-# rank sends.
-
-# %% exercise="ch01.barrier"
-
-# %% [markdown]
-# ### Without the watch
-#
-# In a script of your own there is no watch. By default gloo waits 30 minutes, and NCCL 10. Then gloo raises an error on
-# the ranks that wait. The traceback shows where they wait; the message says that a send or a receive timed out, but not
-# which rank is missing. NCCL ends the process, and recent releases print the stack of the collective that timed out.
-# PyTorch has three tools that say more.
-#
 # **The flight recorder** keeps the last 2000 calls of each rank. With NCCL each rank writes them to a file when a
-# collective times out, and the command `torchfrtrace` compares the files. Here is what two ranks recorded before the
-# last hang:
+# collective times out, and the command `torchfrtrace` compares the files. Here is what two ranks recorded before that
+# hang:
 
 # %% tags=["nbval-ignore-output"]
 # %%ranks -r 0,1
@@ -825,10 +859,21 @@ dist.destroy_process_group()
 # %% [markdown]
 # `docs/lab.md` lists the environment variables, and what to try in which order.
 #
-# ## 8. On GPUs
+# ## Can messages make a barrier?
 #
-# An NCCL call behaves like a CUDA kernel. That matters in two places. (This section follows PyTorch's documentation. It
-# was not run here: this notebook was built on a machine without GPUs.)
+# *Needs: "What if two ranks both have something to send?".* A barrier carries no data; it only guarantees that every
+# rank has arrived. The check delays each rank in turn. Several solutions pass; they differ in how many messages the
+# busiest rank sends.
+#
+# **Exercise 8.** A barrier from messages.
+
+# %% exercise="ch01.barrier"
+
+# %% [markdown]
+# ## What is different on GPUs?
+#
+# *Needs: section 3.* An NCCL call behaves like a CUDA kernel. That matters in two places. (This section follows
+# PyTorch's documentation. It was not run here: this notebook was built on a machine without GPUs.)
 #
 # **What `wait()` means.** With gloo and CPU tensors, `all_reduce` returns when the result is there. With NCCL it
 # returns as soon as the operation is *enqueued* on a CUDA stream. Kernels that you launch afterwards on the current
@@ -852,7 +897,9 @@ dist.destroy_process_group()
 # print(start.elapsed_time(end) / 20, "ms per all_reduce")
 # ```
 #
-# ## 9. In PyTorch
+# ## Where does PyTorch do it?
+#
+# *Needs: sections 4 and 7.*
 #
 # - `init_process_group` is the rendezvous. Without arguments it reads `RANK`, `WORLD_SIZE`, `MASTER_ADDR` and
 #   `MASTER_PORT`.
@@ -860,51 +907,30 @@ dist.destroy_process_group()
 #   does not (chapter 16).
 # - What `average_flat_gradients` does after the backward pass, `DistributedDataParallel` does while the backward pass
 #   still runs (chapter 3).
-# - `broadcast_model`, the first thing that `train` calls, is in PyTorch part of `DistributedDataParallel`, which also
-#   sends the buffers of exercise 4:
-
-# %%
-dtlearn.show_source(train_digits.broadcast_model)
 
 # %% [markdown]
-# ## 10. Myths
+# ### Myths
 #
 # **"`local_rank = dist.get_rank()`."** Many tutorials write this. It works on one machine. On the second of two
 # machines with 4 GPUs each, ranks are 4 to 7, and `torch.cuda.set_device(4)` fails, because the GPUs there are 0 to 3.
-# Use `LOCAL_RANK`.
-#
-# **"`device = torch.device('cuda:0')`."** In a script for several processes this puts every process of a machine on its
-# first GPU. The other GPUs are idle, and NCCL refuses by default. Use `LOCAL_RANK` here too.
+# Use `LOCAL_RANK`. **"`device = torch.device('cuda:0')`"** puts every process of a machine on its first GPU. The other
+# GPUs are idle, and NCCL refuses by default.
 #
 # **"A master node coordinates the others and monitors them."** The machine at `MASTER_ADDR` holds the store for the
 # rendezvous. In training, all ranks run the same program, and no rank gives orders or collects results unless the
 # script says so. It is the launcher that watches processes: each machine's `torchrun` watches the ones it started.
 #
-# **"Wrap the model in DDP, and training is N times faster."** Not if every rank reads the same data: then N ranks
-# compute the same gradient, and the mean of N equal gradients is that gradient. Each rank needs its own part of the
-# data, here `x[rank::world_size]`; chapter 3 uses a `DistributedSampler`. And even then the speed-up is less than N
-# (section 5).
-#
-# **"Data parallelism has the highest speed-up."** No strategy is the fastest everywhere. The formula in section 5
-# depends on the size of the model, the link and the batch; and a model that does not fit on one GPU cannot be copied to
-# each.
-#
-# **"Distributed training prevents overfitting."** It computes the same result: in section 5 the losses of 1, 2 and 4
+# **"Distributed training prevents overfitting."** It computes the same result: in section 4 the losses of 1, 2 and 4
 # ranks agree in every step, and so does the accuracy on the test images. A larger global batch is another matter
-# (chapter 3).
+# (chapter 3): much larger ones can even generalise worse (Keskar et al. 2017).
 #
 # **"Distributed training is cheaper."** It is faster. The number of operations stays, communication is added, and ranks
 # that wait are paid for: with N ranks and a speed-up below N a job takes more GPU-hours, not fewer.
 #
-# **"The ranks share the model."** They share no memory. They hold equal copies, because they started equal and made
-# equal updates. Forget the broadcast, and they train four different models without any error.
+# **"`python -m torch.distributed.launch` is the launcher."** It is deprecated; `torchrun` replaced it. **"Install the
+# package `distributedpytorch` first."** There is no such package on PyPI. `torch.distributed` is part of PyTorch.
 #
-# **"`python -m torch.distributed.launch` is the launcher."** It is deprecated; `torchrun` replaced it.
-#
-# **"Install the package `distributedpytorch` first."** There is no such package on PyPI. `torch.distributed` is part of
-# PyTorch.
-#
-# ## 11. Check yourself
+# ### Check yourself
 #
 # <details><summary>A job has 3 machines with 8 ranks each. What is the <code>RANK</code> of the process with node rank 2 and
 # local rank 5?</summary>
@@ -915,7 +941,7 @@ dtlearn.show_source(train_digits.broadcast_model)
 # <details><summary>Rank 0 prints "saved" and returns, while ranks 1 to 3 wait in a barrier. What did rank 0 do
 # differently?</summary>
 #
-# It never called the barrier. Probably there is a `barrier` inside `if rank != 0`, or a `return` inside `if rank == 0`.
+# It never called the barrier. Probably a `barrier` stands inside `if rank != 0`, or a `return` inside `if rank == 0`.
 # </details>
 #
 # <details><summary>You double the number of ranks and keep the global batch. Which of these change: the loss curve, the bytes of
@@ -932,7 +958,7 @@ dtlearn.show_source(train_digits.broadcast_model)
 #
 # <details><summary>On a GPU, <code>all_reduce</code> of 1 GB returns after 50 microseconds. Is the network that fast?</summary>
 #
-# No. The call only enqueued the operation. Measure with CUDA events (section 8).
+# No. The call only enqueued the operation. Measure with CUDA events ("What is different on GPUs?").
 # </details>
 #
 # ## Glossary

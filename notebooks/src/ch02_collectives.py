@@ -3,52 +3,42 @@
 #
 # **The question.** What do ranks say to each other, and what does it cost?
 #
-# Builds on: chapter 1. Ranks: 4; two cells use 8.
+# Builds on: chapter 1. Ranks: 4; a few cells use 8. Time: 75 minutes for the core path; the sections of "Further" in
+# any order, when you need them.
 #
-# Time: two sittings of under two hours each. Sections 1 to 4 with exercises 1 to 4 take about 100
-# minutes, sections 5 to 11 with exercises 5 to 8 about 110 minutes.
+# | core path | what | minutes |
+# |---|---|---|
+# | 1. What do ranks say to each other? | eight collectives | 5 |
+# | 2. What does a naive all-reduce cost? | all through rank 0 | 5 |
+# | 3. How can all links share the work? | a ring, drawn and by hand | 7 |
+# | 4. How does a ring hang? | a deadlock; exercises 1 to 3, the ring: 12, 10 and 15 | 4, and 37 |
+# | 5. How is it written down? | a plan, as data | 4 |
+# | 6. What does it cost? | the alpha-beta model, measured | 9 |
+# | 7. Which one when? | the rules, and their reasons | 3 |
 #
-# After the first sitting you can write a ring all-reduce from send and receive, say how many bytes
-# each rank sends and why, and avoid the deadlocks of point-to-point messages. After the second you
-# can predict what a collective costs on a cluster that you do not have.
-#
-# The pictures of messages are drawn from messages that ranks really sent, through gloo on a CPU and
-# through NCCL where every rank has a GPU. Cells that need the CPU say so, and why.
+# After it you can write a ring all-reduce from send and receive, say how many bytes each rank sends and why, and
+# estimate its time on a cluster that you do not have. The pictures of messages are drawn from messages that ranks
+# really sent, through gloo on a CPU and through NCCL where every rank has a GPU. Cells that need the CPU say so, and
+# why.
 
 # %% jupyter={"source_hidden": true}
 # %load_ext dtlearn
-import math
-
 import dtlearn
-from dtlearn.collectives import (
-    Move,
-    cost,
-    halving_doubling,
-    hierarchical,
-    measure,
-    naive,
-    ring,
-    topology,
-    tree,
-)
-from dtlearn.collectives.execute_batched import execute_batched
-from dtlearn.collectives.simulate import start
-from dtlearn.notebook.collective_player import play_collective
-from dtlearn.viz import (
-    Curve,
-    collective_steps,
-    cost_bars,
-    cost_curves,
-    network,
-    rank_table,
-    show,
-)
+from dtlearn.viz import rank_table, show
 
 world = dtlearn.world(4)
 world
 
+# %% jupyter={"source_hidden": true}
+# %%ranks --setup
+from dtlearn.collectives import all_reduce
+
+torch.set_default_device(device)  # where tensors are made, from now on
+
 # %% [markdown]
-# ## 1. Eight collectives
+# # The core path
+#
+# ## 1. What do ranks say to each other?
 #
 # All communication in this course is made of **send** and **receive** between two ranks, and of
 # eight **collectives**: operations that all ranks of a group call together. Learn the eight by what
@@ -73,12 +63,11 @@ world
 # - **All-reduce is reduce-scatter followed by all-gather.** This is the most useful fact of the
 #   chapter.
 #
-# The next cell calls all eight on four ranks. Rank r starts with the numbers 10r, 10r + 1, 10r + 2
-# and 10r + 3.
+# Rank r starts with the numbers 10r, 10r + 1, 10r + 2 and 10r + 3. The folded cell calls all eight on four ranks; open
+# it to see the calls.
 
-# %%
+# %% jupyter={"source_hidden": true}
 # %%ranks -o after
-torch.set_default_device(device)  # where tensors are made, from now on
 mine = 10.0 * rank + torch.arange(4.0)  # four parts of one number each
 parts = list(mine.split(1))
 after = {}
@@ -124,58 +113,25 @@ rank_table(
 )
 
 # %% [markdown]
-# Read the row `reduce_scatter` again. Rank 0 has 60, the sum of all first parts, and nothing else.
-# (All eight ran on gloo. Older texts say that gloo has no reduce-scatter and no all-to-all.)
-#
-# Two variants are worth knowing, because sharded training (chapter 9) is built on them.
-# `all_gather_into_tensor` and `reduce_scatter_tensor` take one contiguous tensor instead of a list
-# of N tensors. A list has to be copied into one buffer first, or sent tensor by tensor; a
-# contiguous tensor can be sent as it is. Torch 2.13 renames them to `all_gather_single` and
-# `reduce_scatter_single`; the old names, which most code uses, still work and give a warning.
+# Read the row `reduce_scatter` again. Rank 0 has 60, the sum of all first parts, and nothing else. Joined together, the
+# results of the four ranks are the all-reduce:
 
 # %%
 # %%ranks
-new = hasattr(dist, "all_gather_single")  # torch 2.13 and later
-all_gather_one = dist.all_gather_single if new else dist.all_gather_into_tensor
-reduce_scatter_one = dist.reduce_scatter_single if new else dist.reduce_scatter_tensor
-whole, part = torch.empty(4), torch.empty(1)
-all_gather_one(whole, mine[:1])
-reduce_scatter_one(part, mine)
-print(f"all-gather {whole.tolist()}, reduce-scatter {part.tolist()}")
+mine = 10.0 * rank + torch.arange(4.0)  # four parts of one number each
+part = torch.empty(1)
+dist.reduce_scatter(part, list(mine.split(1)))
+joined = [torch.empty(1) for _ in range(world_size)]
+dist.all_gather(joined, part)
+dist.all_reduce(mine)
+print("equal:", torch.equal(torch.cat(joined), mine))
 
 # %% [markdown]
-# ## 2. The naive all-reduce
+# ## 2. What does a naive all-reduce cost?
 #
-# We build an all-reduce from single messages. One message takes two calls: the sender calls `send`
-# and names the receiver, the receiver calls `recv` and names the sender. Ranks 2 and 3 take no part
-# in this one. (`--record message` keeps all calls of the cell under that name.)
-
-# %%
-# %%ranks --record message
-x = torch.full((250_000,), float(rank))  # 250,000 numbers of 4 bytes: 1 MB
-if rank == 0:
-    dist.send(x, dst=1)
-elif rank == 1:
-    dist.recv(x, src=0)
-print(x[0].item())
-
-# %% jupyter={"source_hidden": true}
-rank_table(
-    [
-        {
-            "rank": call.rank,
-            "call": call.op,
-            "other rank": call.peer,
-            "bytes": call.nbytes,
-        }
-        for call in message
-    ],
-    caption="The calls of that cell",
-)
-
-# %% [markdown]
-# A first all-reduce: every rank sends its tensor to rank 0, which adds them up. Then rank 0 sends
-# the sum to every rank.
+# We build an all-reduce from single messages. One message takes two calls: the sender calls `send` and names the
+# receiver, the receiver calls `recv` and names the sender. A first all-reduce: every rank sends its tensor to rank 0,
+# which adds them up. Then rank 0 sends the sum to every rank.
 
 # %%
 star_bytes = dtlearn.predict(
@@ -186,7 +142,7 @@ star_bytes = dtlearn.predict(
 
 # %%
 # %%ranks --record star
-x = torch.full((250_000,), float(rank))
+x = torch.full((250_000,), float(rank))  # 250,000 numbers of 4 bytes: 1 MB
 if rank == 0:
     other = torch.empty_like(x)
     for source in range(1, world_size):
@@ -203,14 +159,16 @@ print(x[0].item())
 star_bytes.reveal(star.select(rank=0, op="send").nbytes() / 1e6)
 
 # %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
+from dtlearn.notebook.collective_player import play_collective
+
 play_collective(star, "Naive all-reduce on 4 ranks")
 
 # %% [markdown]
-# There are six steps of one message each. In each step two ranks work and two wait. With N ranks
-# there are $2(N-1)$ steps, so the time grows with the number of ranks, and all messages use rank
+# Six steps of one message each: in each step two ranks work and two wait. With N ranks
+# it takes $2(N-1)$ steps, so the time grows with the number of ranks, and all messages use rank
 # 0's link.
 #
-# ## 3. The ring
+# ## 3. How can all links share the work?
 #
 # Cut the tensor into N chunks, and let all ranks work all the time. In each step every rank sends
 # one chunk to its right neighbour (rank + 1) and receives one chunk from its left neighbour. First
@@ -226,16 +184,16 @@ ring_bytes = dtlearn.predict(
 
 # %%
 # %%ranks --record round_trip
-from dtlearn.collectives import all_reduce
-
 x = torch.full((250_000,), float(rank))
-all_reduce(x, algorithm="ring")
+all_reduce(x, algorithm="ring")  # the package's
 print(x[0].item())
 
 # %% jupyter={"source_hidden": true}
 ring_bytes.reveal(round_trip.select(rank=0, op="isend").nbytes() / 1e6)
 
 # %% jupyter={"source_hidden": true}
+from dtlearn.viz import network
+
 both = {"naive": star, "ring": round_trip}
 show(
     network.sent_bytes(both, "All-reduce of 1 MB on 4 ranks: bytes sent by each rank"),
@@ -281,58 +239,9 @@ play_collective(
 # For 2 ranks that is $n$; for 384 ranks it is $1.995\,n$. It stays below twice the tensor for any
 # number of ranks. In no all-reduce in which only ranks add does the busiest rank send less
 # (Patarasuk and Yuan 2009). With switches that add it can: NVIDIA calls this SHARP.
-#
-# **Exercises 1 to 3.** Write the two halves, then the all-reduce. To see what your function returns on
-# two ranks before it is graded, replace `%%exercise` in the first line of the cell by `%%try`.
-
-# %% exercise="ch02.ring_reduce_scatter"
-
-# %% exercise="ch02.ring_all_gather"
-
-# %% exercise="ch02.all_reduce"
 
 # %% [markdown]
-# Now the package's own ring. It describes a collective as a **plan**: a list of steps, where a step
-# is a list of messages. `Move(src, dst, first, last, reduce)` is one message: `src` sends the chunks
-# `first` to `last - 1` to `dst`, which adds them (`reduce=True`) or replaces its own.
-
-# %%
-dtlearn.show_source(ring.reduce_scatter)
-dtlearn.show_source(ring.all_gather)
-dtlearn.show_source(ring.all_reduce)
-
-# %% [markdown]
-# Printed for three ranks, the plan is the table above with chunks 0, 1 and 2 for a, b and c. `+>`
-# adds, `->` replaces, and the number of the chunk follows the colon. Steps count from 0.
-
-# %%
-print(ring.all_reduce(3))
-
-# %% [markdown]
-# A plan is plain data, so the same plan can be used in three ways: it can be run on ranks (section 4),
-# its cost can be computed (section 5), and it can be checked without any ranks. The tests of the package check every
-# algorithm for up to 16 ranks in this way.
-#
-# In the ring each chunk is summed once, in one order around the ring, and then copied. So all ranks
-# end with the same bits. This matters: floating-point addition is not associative, and if ranks
-# added in different orders, their models would slowly diverge. Two *algorithms* may differ in bits:
-
-# %%
-# %%ranks
-torch.manual_seed(rank)
-data = torch.randn(1000)
-by_ring, by_star = data.clone(), data.clone()
-all_reduce(by_ring, algorithm="ring")
-all_reduce(by_star, algorithm="naive")
-
-bits = by_ring.view(torch.int32)
-of_all_ranks = torch.empty(world_size * 1000, dtype=torch.int32)
-all_gather_one(of_all_ranks, bits)
-print("same on all ranks:", torch.equal(of_all_ranks, bits.repeat(world_size)))
-print("same as the naive one:", torch.equal(bits, by_star.view(torch.int32)))
-
-# %% [markdown]
-# ## 4. Deadlocks of point-to-point messages
+# ## 4. How does a ring hang?
 #
 # The obvious way to write one step of a ring: every rank sends to the right, then receives from the
 # left.
@@ -361,54 +270,57 @@ dist.send(x, (rank + 1) % world_size, group=gloo)
 dist.recv(x, (rank - 1) % world_size, group=gloo)
 
 # %% [markdown]
-# There are three remedies.
+# Three remedies:
 #
 # 1. **Order the calls.** In each pair of ranks one sends first and the other receives first.
 # 2. **Do not wait.** `isend` and `irecv` return at once with a handle, and `wait()` on the handle
 #    comes later. With gloo, messages that have been started do not block each other. Until `wait()`
 #    returns, do not write to a tensor that an `isend` is sending, and do not read a tensor that an
 #    `irecv` is filling.
-# 3. **Hand all messages over at once.** `batch_isend_irecv` takes a list of sends and receives.
+# 3. **Hand all messages over at once.** `batch_isend_irecv` takes a list of sends and receives. On NCCL this is
+#    the safe one (Further, "What hangs on NCCL?").
 #
-# **On NCCL the second remedy is not safe.** There `isend` and `irecv` return at once too, but they
-# only put the message on a CUDA stream, a queue of work for the GPU. If two ranks both queue a send to each other and then
-# a receive, each send can wait for a receive that is queued behind the other send: a deadlock
-# ([NVIDIA/nccl#479](https://github.com/NVIDIA/nccl/issues/479)). Small messages may pass, because
-# NCCL buffers them. The messages of one `batch_isend_irecv` run as one group, and in a group they do
-# not block each other (NCCL user guide, "Point-to-point communication"). So code for both backends
-# uses the third remedy, and under a cell with messages that NCCL might hang on the course says so. Here ranks 0 and 1 exchange a number, and ranks 2 and 3:
+# Now write the two halves of the ring, then the all-reduce. To see what your function returns on
+# two ranks before it is graded, replace `%%exercise` in the first line of the cell by `%%try`.
+#
+# **Exercises 1 to 3.** The ring.
+
+# %% exercise="ch02.ring_reduce_scatter"
+
+# %% exercise="ch02.ring_all_gather"
+
+# %% exercise="ch02.all_reduce"
+
+# %% [markdown]
+# ## 5. How is it written down?
+#
+# The package describes a collective as a **plan**: a list of steps, where a step
+# is a list of messages. `Move(src, dst, first, last, reduce)` is one message: `src` sends the chunks
+# `first` to `last - 1` to `dst`, which adds them (`reduce=True`) or replaces its own.
 
 # %%
-# %%ranks
-partner = rank ^ 1  # 0 with 1, 2 with 3
-mine, theirs = torch.tensor([float(rank)]), torch.empty(1)
-messages = [
-    dist.P2POp(dist.isend, mine, partner),
-    dist.P2POp(dist.irecv, theirs, partner),
-]
-for work in dist.batch_isend_irecv(messages):
-    work.wait()
-print(f"received {theirs.item()}")
+from dtlearn.collectives import ring
+
+dtlearn.show_source(ring.reduce_scatter)
+dtlearn.show_source(ring.all_gather)
+dtlearn.show_source(ring.all_reduce)
 
 # %% [markdown]
-# **Exercise 4.** A ring that hangs. Beware of the second error in it, a tensor that is overwritten
-# while it is being sent.
-
-# %% exercise="ch02.repair_the_ring"
-
-# %% [markdown]
-# This is how the package runs a plan on NCCL: a step is one batch. (With gloo it uses `isend` and
-# `irecv`, and starts up to three receives in advance, so that additions overlap with messages.)
+# Printed for three ranks, the plan is the table of section 3 with chunks 0, 1 and 2 for a, b and c. `+>`
+# adds, `->` replaces, and the number of the chunk follows the colon. Steps count from 0.
 
 # %%
-dtlearn.show_source(
-    execute_batched, docstring=False, summary="The package's own: a plan in batches"
-)
+print(ring.all_reduce(3))
 
 # %% [markdown]
-# This is the end of the first sitting.
+# A plan is plain data, so the same plan can be run on ranks, its cost can be computed, and it can be checked without
+# any ranks. The tests of the package check every algorithm for up to 16 ranks in this way.
 #
-# ## 5. What a collective costs
+# In the ring each chunk is summed once, in one order around the ring, and then copied. So all ranks
+# end with the same bits. This matters: floating-point addition is not associative, and if ranks
+# added in different orders, their models would slowly diverge.
+#
+# ## 6. What does it cost?
 #
 # A message of $n$ bytes takes $\alpha + n/\beta$ seconds, with a latency $\alpha$ in seconds and a
 # bandwidth $\beta$ in bytes per second. This is the **alpha-beta model** (Hockney 1994). It ignores
@@ -422,32 +334,9 @@ dtlearn.show_source(
 # | naive | $2(N-1)$ | $2(N-1)\,n$ |
 # | ring | $2(N-1)$ | $2\frac{N-1}{N}\,n$ |
 # | tree | $2\lceil\log_2 N\rceil$ | $2\lceil\log_2 N\rceil\, n$ |
-# | halving-doubling, $N=2^k$ | $2\log_2 N$ | $2\frac{N-1}{N}\,n$ |
-#
-# Ring and halving-doubling send the fewest bytes. Ring and naive have the most messages in a row.
 #
 # A **tree** needs few messages in a row, because the number of ranks that have the data doubles in
-# every step. Each message is the whole tensor. Here is a broadcast of the package on 8 ranks:
-
-
-# %% jupyter={"source_hidden": true}
-def one_broadcast():
-    import torch
-
-    from dtlearn.collectives import broadcast
-
-    broadcast(torch.ones(1000, device=dtlearn.device()))
-
-
-tree_run = dtlearn.run_ranks(one_broadcast, 8, record=True)
-tree_steps = collective_steps(tree_run.record, start(tree.broadcast(8)))
-show(
-    network.tree_picture(tree_steps, "Tree broadcast on 8 ranks: three steps"),
-    alt=f"A tree with rank 0 as its root. {network.tree_words(tree_steps)}",
-)
-
-# %% [markdown]
-# A tree all-reduce is a reduce up the tree and a broadcast down the tree.
+# every step. Each message is the whole tensor. A tree all-reduce is a reduce up the tree and a broadcast down the tree.
 
 # %%
 small = dtlearn.predict.choice(
@@ -457,40 +346,21 @@ small = dtlearn.predict.choice(
 )
 
 # %% jupyter={"source_hidden": true}
+from dtlearn.collectives import cost, ring, topology, tree
+
 link = topology.flat(5e-6, 12.5e9)
-plans = {
-    "naive": naive.all_reduce(64),
-    "ring": ring.all_reduce(64),
-    "tree": tree.all_reduce(64),
-    "halving-doubling": halving_doubling.all_reduce(64),
-}
-size = cost.crossover(plans["tree"], plans["ring"], link)
+size = cost.crossover(tree.all_reduce(64), ring.all_reduce(64), link)
 small.reveal(crossover=size / 1e6)
 
-# %% jupyter={"source_hidden": true}
-rank_table(
-    [
-        {"all-reduce": name}
-        | {
-            label: f"{1e6 * cost.plan_seconds(plan, n, link):,.0f} us"
-            for label, n in {"1 kB": 1e3, "1 MB": 1e6, "100 MB": 1e8}.items()
-        }
-        for name, plan in plans.items()
-    ],
-    caption="Model: 64 ranks, each with its own link of 5 us and 12.5 GB/s",
-)
-
 # %% [markdown]
-# Halving-doubling is the best of the four in this table. But in its plain form it needs a power of
-# two (for other N, two more messages of the whole tensor follow one another), and it pairs ranks that
-# are N/2, N/4, ... apart: where links are shared, these messages compete.
-#
 # **Does the model hold?** We test it on an emulated link: `Link` delays what the ranks really send,
 # as if each rank had its own link of this latency and bandwidth. A slow link is the best test,
 # because the CPU time of our Python code is then small beside it. The lines are the model, computed
 # before the run; the points are measured.
 
 # %% tags=["nbval-ignore-output"]
+from dtlearn.collectives import measure
+
 slow = dtlearn.Link.named("internet")  # 20 ms, 100 Mb/s
 slow_sizes = [1000, 16_000, 64_000, 250_000, 1_000_000]
 on_slow_link = dtlearn.run_ranks(
@@ -502,6 +372,8 @@ on_slow_link = dtlearn.run_ranks(
 )
 
 # %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
+from dtlearn.viz import Curve, cost_curves
+
 model_link = topology.flat(slow.latency, slow.bandwidth)
 curves = []
 for name, seconds in measure.slowest(on_slow_link.values).items():
@@ -537,47 +409,126 @@ show(
 # The measured points lie above the lines (the legend says how far), because the model leaves out our
 # Python code, copies and additions; the busier the machine, the higher they lie.
 #
-# Without the emulated link the model does *not* hold on this machine. Fit $\alpha$ and $\beta$ to the
-# measured times of each algorithm: if the machine had one $\alpha$ and one $\beta$, the rows of this
-# table would agree.
-
-# %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
-here_sizes = [1 << k for k in (10, 14, 18, 21)]
-here = dtlearn.run_ranks(
-    measure.time_on_rank,
-    4,
-    *("all_reduce", here_sizes, 3, 2, ("ring", "tree", "naive")),
-)
-rows = []
-for name, seconds in measure.slowest(here.values).items():
-    best = {n: min(each) for n, each in seconds.items()}
-    fit = measure.fit_plan(measure.plan_of("all_reduce", name, 4), best)
-    rows.append(
-        {
-            "fitted to": name,
-            "latency": f"{1e6 * fit.latency:,.0f} us",
-            "bandwidth": f"{fit.bandwidth / 1e9:.2f} GB/s"
-            if math.isfinite(fit.bandwidth)
-            else "not to be seen",
-            "largest error of the fit": f"{100 * fit.residual:.0f}%",
-            "time for 2 MiB": f"{1e3 * best[here_sizes[-1]]:.0f} ms",
-        }
-    )
-rank_table(rows, caption="All-reduce on 4 ranks of this machine, no emulated link")
+# ## 7. Which one when?
+#
+# - **Large tensors on equal links: the ring.** The bytes of each rank grow from $n$ for 2 ranks to less than $2n$
+#   (section 3).
+# - **Small tensors, or very many ranks: a tree.** The ring's latencies grow with N, the tree's with $\log_2 N$.
+# - **Nodes with fast links inside and slow ones between: two levels**, so that few bytes cross between nodes (Further,
+#   "What if links differ?").
+# - **In practice: call `dist.all_reduce`.** NCCL has rings and trees, laid out along the nodes, and chooses by size and
+#   topology. What you decide is *what* to send, how often, in pieces of which size, and between which ranks. That is
+#   what the other chapters do, and they count with this chapter's formulas.
+# - **Ask for no more than you need.** A reduce-scatter costs half of an all-reduce. Chapter 9 is built on this
+#   difference.
 
 # %% [markdown]
-# They do not agree. The ranks share the cores and the memory of one machine, so a message takes longer
-# when other ranks work at the same time, and in a ring all of them do. Together the ranks move
-# $2(N-1)\,n$ bytes in the naive all-reduce and in the ring, so on one shared memory the ring loses its
-# advantage (last column); it needs a link per rank. Times of this machine therefore say little about a cluster. The
-# model with the cluster's numbers says more.
+# # Further
 #
-# **Exercises 5 to 7.** A broadcast in $\lceil\log_2 N\rceil$ rounds; an all-to-all; and the cost of
-# ring and tree as a function.
+# Each section stands alone, after the core path. In a new session run the two folded cells at the top again.
+#
+# | section | exercise |
+# |---|---|
+# | What hangs on NCCL? | 4 |
+# | How does a tree send? | 5 |
+# | How does each rank send to each other one? | 6 |
+# | Can one compute the cost of any collective? | 7 |
+# | What if links differ? | 8 |
+# | Can a tree be as fast as a ring? | |
+# | Does the model hold on this machine? | |
+# | What does nccl-tests print? | |
+# | Which algorithm does a library choose? | |
+# | Which calls take one tensor? | |
+# | Do all ranks get the same bits? | |
+# | Is every collective a barrier? | |
+# | What is different on GPUs? | |
+#
+# ## What hangs on NCCL?
+#
+# *Needs: section 4.* The second remedy is not safe there. `isend` and `irecv` return at once too, but they only put the
+# message on a CUDA stream, a queue of work for the GPU. If two ranks both queue a send to each other and then a
+# receive, each send can wait for a receive that is queued behind the other send: a deadlock
+# ([NVIDIA/nccl#479](https://github.com/NVIDIA/nccl/issues/479)). Small messages may pass, because NCCL buffers them.
+# The messages of one `batch_isend_irecv` run as one group, and in a group they do not block each other (NCCL user
+# guide, "Point-to-point communication"). So code for both backends uses the third remedy, and the course prints a
+# warning below a cell with messages that NCCL might hang on. Here ranks 0 and 1 exchange a number, and ranks 2 and 3:
+
+# %%
+# %%ranks
+partner = rank ^ 1  # 0 with 1, 2 with 3
+mine, theirs = torch.tensor([float(rank)]), torch.empty(1)
+messages = [
+    dist.P2POp(dist.isend, mine, partner),
+    dist.P2POp(dist.irecv, theirs, partner),
+]
+for work in dist.batch_isend_irecv(messages):
+    work.wait()
+print(f"received {theirs.item()}")
+
+# %% [markdown]
+# **Exercise 4.** A ring that hangs. Beware of the second error in it, a tensor that is overwritten
+# while it is being sent.
+
+# %% exercise="ch02.repair_the_ring"
+
+# %% [markdown]
+# This is how the package runs a plan on NCCL: a step is one batch. (With gloo it uses `isend` and
+# `irecv`, and starts up to three receives in advance, so that additions overlap with messages.)
+
+# %%
+from dtlearn.collectives.execute_batched import execute_batched
+
+dtlearn.show_source(
+    execute_batched, docstring=False, summary="The package's own: a plan in batches"
+)
+
+# %% [markdown]
+# ## How does a tree send?
+#
+# *Needs: section 6.* A broadcast of the package on 8 ranks, recorded:
+
+# %% jupyter={"source_hidden": true}
+from dtlearn.collectives import tree
+from dtlearn.collectives.simulate import start
+from dtlearn.viz import collective_steps, network
+
+
+def one_broadcast():
+    import torch
+
+    from dtlearn.collectives import broadcast
+
+    broadcast(torch.ones(1000, device=dtlearn.device()))
+
+
+tree_run = dtlearn.run_ranks(one_broadcast, 8, record=True)
+tree_steps = collective_steps(tree_run.record, start(tree.broadcast(8)))
+show(
+    network.tree_picture(tree_steps, "Tree broadcast on 8 ranks: three steps"),
+    alt=f"A tree with rank 0 as its root. {network.tree_words(tree_steps)}",
+)
+
+# %% [markdown]
+# **Exercise 5.** A broadcast in $\lceil\log_2 N\rceil$ rounds.
 
 # %% exercise="ch02.broadcast"
 
+# %% [markdown]
+# ## How does each rank send to each other one?
+#
+# *Needs: section 4.* In an all-to-all each rank has a part for each other one. If all of them send to rank 0 first, and
+# then to rank 1, each waits for the one that receives. Chapter 13 sends tokens to experts with it.
+#
+# **Exercise 6.** All-to-all.
+
 # %% exercise="ch02.all_to_all"
+
+# %% [markdown]
+# ## Can one compute the cost of any collective?
+#
+# *Needs: section 6.*
+#
+# **Exercise 7.** Ring or tree, as a function.
 
 # %% exercise="ch02.predict_cost"
 
@@ -586,12 +537,190 @@ rank_table(rows, caption="All-reduce on 4 ranks of this machine, no emulated lin
 # the time of the link that has to carry the most bytes.
 
 # %%
+from dtlearn.collectives import cost
+
 dtlearn.show_source(cost.step_seconds, docstring=False)
 
 # %% [markdown]
-# ## 6. Pipelined collectives
+# With it, four all-reduces. **Halving-doubling** pairs ranks that are N/2, N/4, ... apart: for $N=2^k$ it has
+# $2\log_2 N$ messages in a row, with $2\frac{N-1}{N}\,n$ bytes.
+
+# %% jupyter={"source_hidden": true}
+from dtlearn.collectives import halving_doubling, naive, ring, topology, tree
+
+link = topology.flat(5e-6, 12.5e9)
+plans = {
+    "naive": naive.all_reduce(64),
+    "ring": ring.all_reduce(64),
+    "tree": tree.all_reduce(64),
+    "halving-doubling": halving_doubling.all_reduce(64),
+}
+rank_table(
+    [
+        {"all-reduce": name}
+        | {
+            label: f"{1e6 * cost.plan_seconds(plan, n, link):,.0f} us"
+            for label, n in {"1 kB": 1e3, "1 MB": 1e6, "100 MB": 1e8}.items()
+        }
+        for name, plan in plans.items()
+    ],
+    caption="Model: 64 ranks, each with its own link of 5 us and 12.5 GB/s",
+)
+
+# %% [markdown]
+# Halving-doubling is the best of the four in this table. But in its plain form it needs a power of
+# two (for other N, two more messages of the whole tensor follow one another), and it pairs ranks that
+# are N/2, N/4, ... apart: where links are shared, these messages compete.
+
+# %% [markdown]
+# ## What if links differ?
 #
-# The tree of section 5 is slow for large tensors because every rank waits for the whole tensor
+# *Needs: section 6.* A DGX H100 node has 8 GPUs. Each GPU has NVLink to the node's NVSwitches, 450 GB/s each way (the
+# data sheet's 900 GB/s are both ways together), and a network card of 400 Gb/s, which is 50 GB/s: a ninth. Nodes are
+# mounted in racks. A **leaf switch** connects the nodes of a rack, and every leaf switch is connected to every **spine
+# switch**, so that any two racks are equally far apart. If the uplinks of a leaf carry less than the cards below it can
+# send, the network is **oversubscribed**. (Many clusters are **rail-optimised** instead: card i of each node is linked
+# to leaf switch i.)
+
+# %% jupyter={"source_hidden": true}
+from dtlearn.collectives import topology
+from dtlearn.viz import network
+
+racks = topology.RACKS_OF_DGX_H100
+show(
+    network.topology_picture(
+        racks, 64, "Leaf-spine network: two racks of 4 nodes with 8 GPUs"
+    ),
+    alt=f"A leaf-spine network. {network.topology_words(racks, 64)}",
+)
+
+# %% [markdown]
+# A flat ring through all ranks crosses from node to node in every step. Each node then uses two of
+# its eight cards, one to send and one to receive, and all other ranks wait for these two.
+#
+# A **hierarchical** all-reduce has three phases:
+#
+# 1. Reduce-scatter inside each node, over NVLink. Each GPU then holds the node's sum of one chunk.
+# 2. All-reduce of this chunk among the GPUs with the same local rank, one in each node. All cards work at
+#    the same time, each with an eighth of the tensor.
+# 3. All-gather inside each node.
+#
+# Each phase is a ring of section 3 among other ranks. The picture has two nodes of two ranks.
+
+# %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
+from dtlearn.notebook.collective_player import play_collective
+
+
+def two_level_all_reduce():
+    import torch
+
+    from dtlearn.collectives import all_reduce
+
+    ones = torch.ones(1000, device=dtlearn.device())
+    all_reduce(ones, algorithm="hierarchical", ranks_per_node=2)
+
+
+two_levels = dtlearn.run_ranks(two_level_all_reduce, 4, record=True)
+play_collective(
+    two_levels.record,
+    "Hierarchical all-reduce: 2 nodes of 2 ranks",
+    places=network.in_nodes(4, 2),
+    phases={
+        "1. Reduce-scatter\ninside the nodes": 1,
+        "2. All-reduce of each half\nbetween the nodes": 2,
+        "3. All-gather\ninside the nodes": 1,
+    },
+)
+
+# %%
+levels = dtlearn.predict(
+    "384 GPUs in 48 such nodes all-reduce 2 GB (1 billion gradients in bf16). How many "
+    "times as long does the flat ring take as the hierarchical all-reduce?",
+    id="ch02.levels",
+)
+
+# %% [markdown]
+# **Exercise 8.** Write the hierarchical all-reduce. The check counts the bytes between nodes.
+
+# %% exercise="ch02.hierarchical_all_reduce"
+
+# %% jupyter={"source_hidden": true}
+from dtlearn.collectives import cost, halving_doubling, hierarchical, ring, tree
+
+cluster = topology.DGX_H100
+algorithms = {
+    "flat ring": ring.all_reduce(384),
+    "tree, not pipelined": tree.all_reduce(384),
+    "double tree, 16 pieces": tree.double_all_reduce(384, 16),
+    "halving-doubling": halving_doubling.all_reduce(384),
+    "hierarchical": hierarchical.all_reduce(384, 8),
+}
+lines = {name: cost.plan_line(plan, cluster) for name, plan in algorithms.items()}
+flat_seconds, level_seconds = (
+    lines[name][0] + lines[name][1] * 2e9 for name in ("flat ring", "hierarchical")
+)
+levels.reveal(
+    round(flat_seconds / level_seconds, 1),
+    flat=1e3 * flat_seconds,
+    hierarchical=1e3 * level_seconds,
+)
+
+# %% jupyter={"source_hidden": true}
+from dtlearn.viz import cost_bars
+
+show(
+    cost_bars(
+        {
+            label: {name: (a, b * n) for name, (a, b) in lines.items()}
+            for label, n in {"1 MB": 1e6, "2 GB": 2e9}.items()
+        },
+        "All-reduce on 384 GPUs",
+        "model: 48 nodes of 8, NVLink 450 GB/s, a 50 GB/s card per GPU",
+    ),
+    alt="Two groups of bars, for 1 MB and for 2 GB, with the time of five all-reduces, "
+    "split into latency and transfer. For 1 MB the flat ring is by far the slowest, "
+    "almost all latency, and halving-doubling the fastest. For 2 GB the hierarchical "
+    "all-reduce is the fastest, the flat ring takes several times as long, and the tree "
+    "that is not pipelined is the slowest.",
+)
+
+# %% [markdown]
+# No algorithm is best for all sizes, which is why libraries choose one by size and topology. (16 pieces
+# are too many for 1 MB; our double tree takes 0.4 ms with 2.) The latencies in this model are orders
+# of magnitude, so trust the large ratios only.
+#
+# Here is the package's plan. `renamed` runs a ring's plan among other ranks.
+
+# %%
+dtlearn.show_source(hierarchical.all_reduce, docstring=False)
+dtlearn.show_source(hierarchical.renamed)
+
+# %% [markdown]
+# **Racks** are a third level. In the picture above, 32 GPUs share uplinks that carry half of what
+# their cards can send. So the cost depends on where the ranks sit. 32 GPUs that send at the same
+# time to 32 others:
+
+# %% jupyter={"source_hidden": true}
+from dtlearn.collectives import Move
+
+near = [(r, r + 8) for r in range(64) if r // 8 % 2 == 0]  # to the next node
+far = [(r, r + 32) for r in range(32)]
+rows = []
+for where, pairs in {"in the same rack": near, "in the other rack": far}.items():
+    seconds = cost.step_seconds([Move(a, b, 0, 1) for a, b in pairs], 1e9, racks)
+    rows.append({"the other GPU is": where, "time": f"{1e3 * seconds:.0f} ms"})
+rank_table(rows, caption="Model: each of 32 GPUs sends 1 GB to another GPU")
+
+# %% [markdown]
+# Schedulers therefore try to place a job in few racks, and rank order matters: ranks that
+# communicate most should be in one node, then in one rack. Inside a slice Google's TPUs do without
+# such switches: each chip is linked to its neighbours in a 2D or 3D torus, and rings run along the
+# axes.
+
+# %% [markdown]
+# ## Can a tree be as fast as a ring?
+#
+# *Needs: section 6.* The tree of section 6 is slow for large tensors because every rank waits for the whole tensor
 # before it passes the tensor on. A **pipelined** collective cuts the tensor into $k$ pieces: a rank
 # receives one piece while it sends the piece before. Then the depth of the tree costs time only
 # once, for the first piece. With many pieces the links are always busy; but each piece costs a
@@ -604,6 +733,9 @@ dtlearn.show_source(cost.step_seconds, docstring=False)
 # NCCL has had trees for all-reduce since version 2.4, to keep the latency low at scale.
 
 # %% jupyter={"source_hidden": true}
+from dtlearn.collectives import cost, ring, topology, tree
+
+link = topology.flat(5e-6, 12.5e9)
 pieces = (1, 2, 4, 8, 16, 32)
 double_trees = {k: cost.plan_line(tree.double_all_reduce(64, k), link) for k in pieces}
 
@@ -618,8 +750,8 @@ for label, n in {"1 kB": 1e3, "1 MB": 1e6, "100 MB": 1e8}.items():
     rows.append(
         {
             "size": label,
-            "ring": f"{model_us(plans['ring'], n):,.0f} us",
-            "tree, not pipelined": f"{model_us(plans['tree'], n):,.0f} us",
+            "ring": f"{model_us(ring.all_reduce(64), n):,.0f} us",
+            "tree, not pipelined": f"{model_us(tree.all_reduce(64), n):,.0f} us",
             "double tree": f"{best:,.0f} us",
             "pieces of each half": k,
         }
@@ -657,6 +789,8 @@ megabits = dtlearn.Link.named("100 Mb/s")
 measured = dtlearn.run_ranks(time_algorithms, 4, device="cpu", link=megabits).values
 
 # %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
+from dtlearn.collectives import measure
+
 emulated = topology.flat(100e-6, 12.5e6)
 modelled = {
     name: cost.plan_seconds(measure.plan_of("all_reduce", name, 4), 4e6, emulated)
@@ -678,15 +812,59 @@ rank_table(
 # The double tree is furthest above its model. It sends the most messages, in 33 steps, and each message
 # costs CPU time that the model leaves out.
 #
-# ## 7. Bandwidth, and nccl-tests
+# ## Does the model hold on this machine?
 #
-# The size of the tensor divided by the time is the **algorithm bandwidth**, `algbw`. It falls as N
+# *Needs: section 6.* Without the emulated link it does *not*. Fit $\alpha$ and $\beta$ to the
+# measured times of each algorithm: if the machine had one $\alpha$ and one $\beta$, the rows of this
+# table would agree.
+
+# %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
+import math
+
+from dtlearn.collectives import measure
+
+here_sizes = [1 << k for k in (10, 14, 18, 21)]
+here = dtlearn.run_ranks(
+    measure.time_on_rank,
+    4,
+    *("all_reduce", here_sizes, 3, 2, ("ring", "tree", "naive")),
+)
+rows = []
+for name, seconds in measure.slowest(here.values).items():
+    best = {n: min(each) for n, each in seconds.items()}
+    fit = measure.fit_plan(measure.plan_of("all_reduce", name, 4), best)
+    rows.append(
+        {
+            "fitted to": name,
+            "latency": f"{1e6 * fit.latency:,.0f} us",
+            "bandwidth": f"{fit.bandwidth / 1e9:.2f} GB/s"
+            if math.isfinite(fit.bandwidth)
+            else "not to be seen",
+            "largest error of the fit": f"{100 * fit.residual:.0f}%",
+            "time for 2 MiB": f"{1e3 * best[here_sizes[-1]]:.0f} ms",
+        }
+    )
+rank_table(rows, caption="All-reduce on 4 ranks of this machine, no emulated link")
+
+# %% [markdown]
+# They do not agree. The ranks share the cores and the memory of one machine, so a message takes longer
+# when other ranks work at the same time, and in a ring all of them do. Together the ranks move
+# $2(N-1)\,n$ bytes in the naive all-reduce and in the ring, so on one shared memory the ring loses its
+# advantage (last column); it needs a link per rank. Times of this machine therefore say little about a cluster. The
+# model with the cluster's numbers says more.
+#
+# ## What does nccl-tests print?
+#
+# *Needs: section 6.* The size of the tensor divided by the time is the **algorithm bandwidth**, `algbw`. It falls as N
 # grows even if the links are equally fast, because each rank sends $2(N-1)/N$ of the tensor.
 # Multiplied by this factor it is the **bus bandwidth**, `busbw`. It can be compared with the speed
 # of a link for any N. The factor is $2(N-1)/N$ for all-reduce, $(N-1)/N$ for all-gather and
 # reduce-scatter, and 1 for broadcast and reduce (nccl-tests, `doc/PERFORMANCE.md`).
 
 # %% jupyter={"source_hidden": true}
+from dtlearn.collectives import cost, ring, topology
+
+link = topology.flat(5e-6, 12.5e9)
 ring_seconds = {
     N: cost.plan_seconds(ring.all_reduce(N), 1e9, link) for N in (2, 4, 8, 64, 512)
 }
@@ -719,140 +897,9 @@ rank_table(
 # and between nodes to that of the network cards. A node whose `busbw` is half of the others' has a
 # hardware or configuration fault.
 #
-# ## 8. Clusters have levels
+# ## Which algorithm does a library choose?
 #
-# A DGX H100 node has 8 GPUs. Each GPU has NVLink to the node's NVSwitches, 450 GB/s each way (the data
-# sheet's 900 GB/s are both ways together), and a network card of 400 Gb/s, which is 50 GB/s: a ninth.
-# Nodes are mounted in racks. A **leaf switch** connects the nodes of a rack, and every leaf switch is
-# connected to every **spine switch**, so that any two racks are equally far apart. If the uplinks of a
-# leaf carry less than the cards below it can send, the network is **oversubscribed**. (Many clusters
-# are **rail-optimised** instead: card i of each node is linked to leaf switch i.)
-
-# %% jupyter={"source_hidden": true}
-racks = topology.RACKS_OF_DGX_H100
-show(
-    network.topology_picture(
-        racks, 64, "Leaf-spine network: two racks of 4 nodes with 8 GPUs"
-    ),
-    alt=f"A leaf-spine network. {network.topology_words(racks, 64)}",
-)
-
-# %% [markdown]
-# A flat ring through all ranks crosses from node to node in every step. Each node then uses two of
-# its eight cards, one to send and one to receive, and all other ranks wait for these two.
-#
-# A **hierarchical** all-reduce has three phases:
-#
-# 1. Reduce-scatter inside each node, over NVLink. Each GPU then holds the node's sum of one chunk.
-# 2. All-reduce of this chunk among the GPUs with the same local rank, one in each node. All cards work at
-#    the same time, each with an eighth of the tensor.
-# 3. All-gather inside each node.
-#
-# Each phase is a ring of section 3 among other ranks. The picture has two nodes of two ranks.
-
-
-# %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
-def two_level_all_reduce():
-    import torch
-
-    from dtlearn.collectives import all_reduce
-
-    ones = torch.ones(1000, device=dtlearn.device())
-    all_reduce(ones, algorithm="hierarchical", ranks_per_node=2)
-
-
-two_levels = dtlearn.run_ranks(two_level_all_reduce, 4, record=True)
-play_collective(
-    two_levels.record,
-    "Hierarchical all-reduce: 2 nodes of 2 ranks",
-    places=network.in_nodes(4, 2),
-    phases={
-        "1. Reduce-scatter\ninside the nodes": 1,
-        "2. All-reduce of each half\nbetween the nodes": 2,
-        "3. All-gather\ninside the nodes": 1,
-    },
-)
-
-# %%
-levels = dtlearn.predict(
-    "384 GPUs in 48 such nodes all-reduce 2 GB (1 billion gradients in bf16). How many "
-    "times as long does the flat ring take as the hierarchical all-reduce?",
-    id="ch02.levels",
-)
-
-# %% [markdown]
-# **Exercise 8.** Write the hierarchical all-reduce. The check counts the bytes between nodes.
-
-# %% exercise="ch02.hierarchical_all_reduce"
-
-# %% jupyter={"source_hidden": true}
-cluster = topology.DGX_H100
-algorithms = {
-    "flat ring": ring.all_reduce(384),
-    "tree, not pipelined": tree.all_reduce(384),
-    "double tree, 16 pieces": tree.double_all_reduce(384, 16),
-    "halving-doubling": halving_doubling.all_reduce(384),
-    "hierarchical": hierarchical.all_reduce(384, 8),
-}
-lines = {name: cost.plan_line(plan, cluster) for name, plan in algorithms.items()}
-flat_seconds, level_seconds = (
-    lines[name][0] + lines[name][1] * 2e9 for name in ("flat ring", "hierarchical")
-)
-levels.reveal(
-    round(flat_seconds / level_seconds, 1),
-    flat=1e3 * flat_seconds,
-    hierarchical=1e3 * level_seconds,
-)
-
-# %% jupyter={"source_hidden": true}
-show(
-    cost_bars(
-        {
-            label: {name: (a, b * n) for name, (a, b) in lines.items()}
-            for label, n in {"1 MB": 1e6, "2 GB": 2e9}.items()
-        },
-        "All-reduce on 384 GPUs",
-        "model: 48 nodes of 8, NVLink 450 GB/s, a 50 GB/s card per GPU",
-    ),
-    alt="Two groups of bars, for 1 MB and for 2 GB, with the time of five all-reduces, "
-    "split into latency and transfer. For 1 MB the flat ring is by far the slowest, "
-    "almost all latency, and halving-doubling the fastest. For 2 GB the hierarchical "
-    "all-reduce is the fastest, the flat ring takes several times as long, and the tree "
-    "that is not pipelined is the slowest.",
-)
-
-# %% [markdown]
-# No algorithm is best for all sizes, which is why libraries choose one by size and topology. (16 pieces
-# are too many for 1 MB; our double tree takes 0.4 ms with 2.) The latencies in this model are orders
-# of magnitude, so trust the large ratios only.
-#
-# Here is the package's plan. `renamed` runs a ring's plan among other ranks.
-
-# %%
-dtlearn.show_source(hierarchical.all_reduce, docstring=False)
-dtlearn.show_source(hierarchical.renamed)
-
-# %% [markdown]
-# **Racks** are a third level. In the picture above, 32 GPUs share uplinks that carry half of what
-# their cards can send. So the cost depends on where the ranks sit. 32 GPUs that send at the same
-# time to 32 others:
-
-# %% jupyter={"source_hidden": true}
-near = [(r, r + 8) for r in range(64) if r // 8 % 2 == 0]  # to the next node
-far = [(r, r + 32) for r in range(32)]
-rows = []
-for where, pairs in {"in the same rack": near, "in the other rack": far}.items():
-    seconds = cost.step_seconds([Move(a, b, 0, 1) for a, b in pairs], 1e9, racks)
-    rows.append({"the other GPU is": where, "time": f"{1e3 * seconds:.0f} ms"})
-rank_table(rows, caption="Model: each of 32 GPUs sends 1 GB to another GPU")
-
-# %% [markdown]
-# Schedulers therefore try to place a job in few racks, and rank order matters: ranks that
-# communicate most should be in one node, then in one rack. Inside a slice Google's TPUs do without
-# such switches: each chip is linked to its neighbours in a 2D or 3D torus, and rings run along the
-# axes.
-#
-# ## 9. Where the libraries do it
+# *Needs: section 7.*
 #
 # | library | all-reduce |
 # |---|---|
@@ -860,22 +907,20 @@ rank_table(rows, caption="Model: each of 32 GPUs sends 1 GB to another GPU")
 # | NCCL | ring, double binary tree, and additions in the switch (NVLS in NVSwitch, SHARP in InfiniBand); chosen by size and topology; `NCCL_ALGO` forces one, `NCCL_DEBUG=INFO` shows what was found |
 # | MPI (MPICH) | recursive doubling for short messages, Rabenseifner's halving-doubling for long ones (Thakur, Rabenseifner and Gropp 2005) |
 #
-# NCCL's ring is not the flat ring of section 8. NCCL builds several rings; each passes through the GPUs of a node
+# NCCL's ring is not a flat ring through all ranks. NCCL builds several rings; each passes through the GPUs of a node
 # over NVLink and leaves the node by another card, so that all cards are used.
 #
-# **A call of NCCL returns before the collective has run.** It puts a kernel on a CUDA stream and
-# returns to Python. With `async_op=True`, `work.wait()` makes the current *stream* wait for the
-# result; the CPU goes on. So `time.perf_counter()` around such a call measures almost nothing: use
-# `torch.cuda.synchronize()` before both readings, or CUDA events. With gloo, `wait()` blocks the CPU
-# until the result is there.
-#
-# The next cell compares the library's all-reduce with our ring on two ranks. With two GPUs it
-# measures NCCL; the stored output is from gloo on a CPU.
+# The library's all-reduce beside our ring, on two ranks. With two GPUs the cell measures NCCL; the stored output is
+# from gloo on a CPU.
 
 # %% tags=["nbval-ignore-output"]
+from dtlearn.collectives import measure
+
 on_two = dtlearn.run_ranks(measure.time_on_rank, 2, "all_reduce", [1 << 12, 1 << 24], 5)
 
 # %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
+from dtlearn.collectives import cost
+
 seconds = measure.slowest(on_two.values)
 small_size, large_size = 1 << 12, 1 << 24
 rows = []
@@ -908,13 +953,51 @@ torch.testing.assert_close(ours, theirs)
 print("equal, up to the order of additions")
 
 # %% [markdown]
-# ## 10. Myths
+# ## Which calls take one tensor?
 #
-# **"Every collective is a barrier."** A barrier returns only after all ranks have called it. The next
+# *Needs: section 1.* Two variants are worth knowing, because sharded training (chapter 9) is built on them.
+# `all_gather_into_tensor` and `reduce_scatter_tensor` take one contiguous tensor instead of a list
+# of N tensors. A list has to be copied into one buffer first, or sent tensor by tensor; a
+# contiguous tensor can be sent as it is. Torch 2.13 renames them to `all_gather_single` and
+# `reduce_scatter_single`; the old names, which most code uses, still work and give a warning.
+
+# %%
+# %%ranks
+new = hasattr(dist, "all_gather_single")  # torch 2.13 and later
+all_gather_one = dist.all_gather_single if new else dist.all_gather_into_tensor
+reduce_scatter_one = dist.reduce_scatter_single if new else dist.reduce_scatter_tensor
+mine = 10.0 * rank + torch.arange(4.0)
+whole, part = torch.empty(4), torch.empty(1)
+all_gather_one(whole, mine[:1])
+reduce_scatter_one(part, mine)
+print(f"all-gather {whole.tolist()}, reduce-scatter {part.tolist()}")
+
+# %% [markdown]
+# ## Do all ranks get the same bits?
+#
+# *Needs: section 5.* With one algorithm they do. Two *algorithms* may differ in bits:
+
+# %%
+# %%ranks
+torch.manual_seed(rank)
+data = torch.randn(1000)
+by_ring, by_star = data.clone(), data.clone()
+all_reduce(by_ring, algorithm="ring")
+all_reduce(by_star, algorithm="naive")
+
+bits = by_ring.view(torch.int32)
+of_all_ranks = [torch.empty_like(bits) for _ in range(world_size)]
+dist.all_gather(of_all_ranks, bits)
+print("same on all ranks:", all(torch.equal(other, bits) for other in of_all_ranks))
+print("same as the naive one:", torch.equal(bits, by_star.view(torch.int32)))
+
+# %% [markdown]
+# ## Is every collective a barrier?
+#
+# *Needs: section 1.* A barrier returns only after all ranks have called it. The next
 # cell calls each collective with rank 3 late by 0.3 s, and lists the ranks that waited for it.
 
-
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
 # %%ranks -o waited
 import time
 
@@ -965,6 +1048,16 @@ rank_table(
 # algorithm: gloo's `reduce` makes all of them wait. If you need a barrier, call
 # `barrier`. With NCCL even `all_reduce` returns to Python at once: it is the stream that waits.
 #
+# ## What is different on GPUs?
+#
+# *Needs: section 1.* **A call of NCCL returns before the collective has run.** It puts a kernel on a CUDA stream and
+# returns to Python. With `async_op=True`, `work.wait()` makes the current *stream* wait for the
+# result; the CPU goes on. So `time.perf_counter()` around such a call measures almost nothing: use
+# `torch.cuda.synchronize()` before both readings, or CUDA events. With gloo, `wait()` blocks the CPU
+# until the result is there.
+#
+# ### Myths
+#
 # **"All-reduce synchronises the data blocks, so that every rank has the same data."** It replaces
 # every rank's tensor by the *sum*. The operands are gone: in section 1 no rank can recover another
 # rank's numbers from 60, 64, 68, 72. What gives all ranks all blocks is all-gather. And data-parallel
@@ -978,10 +1071,10 @@ rank_table(
 # one slice has one slice of the result: that is a reduce-scatter. The other slices come with an
 # all-gather. Both together are the all-reduce.
 #
-# **"All-reduce is a reduce on one node plus a broadcast."** (And all-gather a gather plus a broadcast.)
-# The result is the same, the cost is not. In a star the root's link carries $(N-1)\,n$ bytes each way. In a tree that is not pipelined the
-# whole tensor is sent $\lceil\log_2 N\rceil$ times in a row each way. A pipelined double tree needs
-# about $2n$, like the ring.
+# **"All-reduce is a reduce on one node plus a broadcast."** (And all-gather a gather plus a broadcast.) The result is
+# the same, the cost is not. In a star the root's link carries $(N-1)\,n$ bytes each way. In a tree that is not
+# pipelined the whole tensor is sent $\lceil\log_2 N\rceil$ times in a row each way. A pipelined double tree needs about
+# $2n$, like the ring.
 #
 # **"After reduce-scatter every rank has a partial sum, and the all-gather adds these up."** In section 1
 # rank 0 has 60: the *complete* sum of *one part*. The all-gather joins the parts and adds nothing.
@@ -989,14 +1082,10 @@ rank_table(
 # **"After reduce-scatter every rank has the sum."** It has one part of it. That all ranks have all of it
 # is all-reduce, which costs twice as much. Chapter 9 is built on this difference.
 #
-# **"All-reduce gets slower with every rank that you add."** The bytes per rank grow from $n$ to less
-# than $2n$. The latency grows, linearly for a ring and with $\log_2 N$ for a tree. For large tensors
-# the number of ranks hardly matters; the slowest link does.
+# **"All-reduce gets slower with every rank that you add."** For large tensors the number of ranks hardly matters; the
+# slowest link does.
 #
-# **"The ring is the best all-reduce."** It is for large tensors on equal links. It is not for small
-# tensors, and not across nodes.
-#
-# ## 11. Check yourself
+# ### Check yourself
 #
 # <details><summary>8 ranks, 800 MB, ring all-reduce. How many bytes does each rank send, in how many messages?</summary>
 #

@@ -3,58 +3,61 @@
 #
 # **The question.** How do copies of a model stay one model?
 #
-# Builds on: chapter 2. Ranks: 4. Time: two sittings.
+# Builds on: chapter 2. Ranks: 4; what is measured on an emulated link uses 2. Time: 75 minutes for the core path; the
+# sections of "Further" in any order, when you need them.
 #
-# | | what | read and run | exercises |
-# |---|---|---|---|
-# | **A. The right gradient**, sections 1 to 6 | samplers, gradient averaging, DDP, accumulation, uneven data, evaluation | 45 minutes | 5, 70 minutes |
-# | **B. Fast**, sections 7 to 14 | buckets, overlap, large batches, scaling, a bug hunt | 45 minutes | 3, 70 minutes |
+# | core path | what | minutes |
+# |---|---|---|
+# | 1. How many models are four copies? | one step, no communication | 5 |
+# | 2. Which rank sees which sample? | a sampler | 3, and exercise 1: 12 |
+# | 3. How do gradients become one? | the naive way | 4, and exercise 2: 12 |
+# | 4. What is slow about it? | a recorded step | 2 |
+# | 5. How can communication hide? | buckets and hooks | 5, and a stretch, exercise 3: 20 |
+# | 6. What does it gain? | naive, ours and torch's, measured | 4 |
+# | 7. How does it break? | a sum in place of a mean | 3 |
+# | 8. How far does it scale? | the arithmetic, and when to use it | 6 |
 #
-# After sitting A you can write a training loop in which N ranks make the same step as one process, and you know the
-# silent bugs that break this. After sitting B you have written the core of PyTorch's DDP, and you can predict how far
-# it scales.
-#
-# Every picture of ranks below is drawn from a recorded run.
+# After it you can write a training loop in which N ranks make the same step as one process, say what PyTorch's DDP does
+# in `backward()`, and predict how far it scales. Every picture of ranks below is drawn from a recorded run.
 
 # %% jupyter={"source_hidden": true}
 # %load_ext dtlearn
-import os
-
-import torch
-
 import dtlearn
-from dtlearn.data_parallel import (
-    BucketedDataParallel,
-    measure,
-    naive,
-    overlap_model,
-)
-from dtlearn.data_parallel.large_batch import learning_rate, noise_scale
-from dtlearn.data_parallel.samples import evaluation, sampler, token_mean
-from dtlearn.models import MLP, in_turns
-from dtlearn.sharing import gradient_buckets
-from dtlearn.viz import (
-    bucket_timeline,
-    ddp_picture,
-    rank_table,
-    sample_grid,
-    sample_words,
-    scaling,
-    show,
-)
-from dtlearn.viz.data_parallel.large_batch import learning_rates, steps_over_batch
+from dtlearn.viz import rank_table, show
 
 world = dtlearn.world(4)
 world
 
+# %% jupyter={"source_hidden": true}
+# %%ranks --setup
+import torch.nn.functional as F
+
+from dtlearn.models import GPT, MLP, GPTConfig, load_corpus, load_digits, next_token_loss
+
+digits, corpus = load_digits(), load_corpus()
+
+
+def fresh_model(seed=0):
+    torch.manual_seed(seed)
+    return MLP().to(device)  # this rank's GPU, or the CPU
+
+
+def my_part(x):
+    """This rank's part of a batch."""
+    return x[rank::world_size].to(device)
+
+
 # %% [markdown]
-# # A. The right gradient
+# # The core path
 #
-# ## 1. Copies of one model
+# ## 1. How many models are four copies?
 #
-# Training on one GPU takes too long. The simplest remedy: every rank has a **replica**, a copy of the whole model, and takes a
-# different part of each batch, so four ranks process four times as much data in the same time. We begin with just
-# that: four equal models, four different batches, one step, no communication.
+# Training on one GPU takes too long. The simplest remedy: every rank has a **replica**, a copy of the whole model, and
+# takes a different part of each batch, so four ranks process four times as much data in the same time. We begin with
+# just that: four equal models, four different batches, one step, no communication.
+#
+# The folded cells have `fresh_model()`, the same small network each time; `digits`, scikit-learn's handwritten digits;
+# and `my_part(x)`, this rank's part of a batch: `x[rank::world_size]`.
 
 # %%
 copies = dtlearn.predict.choice(
@@ -66,22 +69,6 @@ copies = dtlearn.predict.choice(
 
 # %%
 # %%ranks
-import torch.nn.functional as F
-
-from dtlearn.models import MLP, load_digits
-
-digits = load_digits()
-
-
-def fresh_model(seed=0):
-    torch.manual_seed(seed)
-    return MLP().to(device)  # this rank's GPU, or the CPU
-
-
-def my_part(x):
-    return x[rank::world_size].to(device)
-
-
 x, y = next(digits.batches(1, 96))  # the global batch, the same on every rank
 alone = fresh_model()
 optimizer = torch.optim.SGD(alone.parameters(), lr=0.1)
@@ -103,16 +90,16 @@ print("biases of the last layer:", *[f"{b:.4f}" for b in biases[:4]])
 # 2. They all **step with the same gradient**: the mean of the gradients of all ranks.
 # 3. They use the **same optimizer**, in the same state.
 #
-# Why the mean? Let $\ell_i$ be the loss of sample $i$, and let every rank have $b$ samples. Then the mean of the
-# ranks' gradients is the gradient of the mean loss over all $Nb$ samples:
+# Why the mean? Let $\ell_i$ be the loss of sample $i$, let rank $r$ have the samples $S_r$, and let every rank have $b$
+# of them. Then the mean of the ranks' gradients is the gradient of the mean loss over all $Nb$ samples:
 #
 # $$\frac1N\sum_{r=0}^{N-1}\nabla\Big(\frac1b\sum_{i\in S_r}\ell_i\Big)\;=\;\nabla\Big(\frac1{Nb}\sum_{i}\ell_i\Big)$$
 #
-# So N ranks with $b$ samples each make, up to rounding, the step that one process would make with $Nb$ samples. Most
-# exercises of this chapter are checked against this equation. It also says when data parallelism goes wrong: when the
-# parts are not equally large, when a sum replaces the mean, or when something in the model depends on the whole batch.
+# So N ranks with $b$ samples each make, up to rounding, the step that one process would make with $Nb$ samples. The
+# equation also says when data parallelism goes wrong: when the parts are not equally large, when a sum replaces the
+# mean, or when something in the model depends on the whole batch.
 #
-# ## 2. Which rank sees which sample
+# ## 2. Which rank sees which sample?
 #
 # A **sampler** gives each rank its sample indices. All ranks shuffle with the same seed, so they agree on the order
 # without communication. Then rank $r$ takes positions $r$, $r+N$, $r+2N$, ... of that order. In torch this is
@@ -139,6 +126,8 @@ epochs
 share.reveal(len(seen[0][0]))
 
 # %% jupyter={"source_hidden": true}
+from dtlearn.viz import sample_grid, sample_words
+
 by_epoch = [[indices[epoch] for indices in seen] for epoch in range(3)]
 show(
     sample_grid(by_epoch, 10, label="10 samples on 4 ranks, as reported by the ranks"),
@@ -156,50 +145,18 @@ show(
 # %% exercise="ch03.shard_indices"
 
 # %% [markdown]
-# The package's own version has one argument more: `start`, for resuming within an epoch.
-
-# %%
-dtlearn.show_source(sampler.shard_indices, docstring=False)
-
-# %% [markdown]
-# **Streamed data** has no indices to shuffle. There each rank must skip what the others take, and each worker process
-# of its `DataLoader` what the other workers take. If the data lie in many files, give each rank whole files instead,
-# so that nobody reads what it then discards: Hugging Face's `split_dataset_by_node(dataset, rank, world_size)` does
-# so when the number of files is a multiple of the world size, and otherwise skips samples, as here.
-
-
-# %%
-# %%ranks
-from itertools import islice
-
-from torch.utils.data import DataLoader, IterableDataset, get_worker_info
-
-
-class MyPart(IterableDataset):
-    """Every (ranks x workers)-th sample of a stream."""
-
-    def __init__(self, stream):
-        self.stream = stream
-
-    def __iter__(self):
-        info = get_worker_info()  # None in the rank's own process
-        worker, workers = (info.id, info.num_workers) if info else (0, 1)
-        first, every = rank * workers + worker, world_size * workers
-        return islice(iter(self.stream), first, None, every)
-
-
-print(torch.cat(list(DataLoader(MyPart(range(14)), batch_size=2))).tolist())
-
-# %% [markdown]
-# Ranks 0 and 1 get one sample more than the others. Section 5 shows what that does. For streams the usual remedy is
-# to fix the number of steps of an epoch.
-#
-# ## 3. Averaging gradients, naively
+# ## 3. How do gradients become one?
 #
 # After backward, each parameter holds a local gradient. The naive way averages them one parameter at a time:
 
 # %%
+from dtlearn.data_parallel import naive
+
 dtlearn.show_source(naive.average_gradients, docstring=False)
+
+# %% [markdown]
+# `NaiveDataParallel` wraps a model: it broadcasts rank 0's parameters at the start, and calls this function at the end
+# of `backward()`.
 
 # %%
 how_many = dtlearn.predict(
@@ -211,13 +168,10 @@ how_many = dtlearn.predict(
 # %%
 # %%ranks --record naive_steps
 from dtlearn.data_parallel.naive import NaiveDataParallel
-from dtlearn.models import GPT, GPTConfig, load_corpus, next_token_loss
-
-corpus = load_corpus()
 
 
 def train(model, steps, lr=1e-3, factor=1):
-    """Train with Adam; return this rank's losses. `factor` plants a bug, see below."""
+    """Train with Adam; return this rank's losses. `factor` plants a bug in section 7."""
     optimizer = torch.optim.Adam(model.parameters(), lr=lr)
     losses = []
     for x, y in corpus.batches(steps, 16, 32):
@@ -256,7 +210,193 @@ print(f"different versions of the last layer, bit by bit: {len(bits)}")
 # %% exercise="ch03.average_gradients"
 
 # %% [markdown]
-# ### Forgetting to divide
+# ## 4. What is slow about it?
+#
+# Two things. Each call costs a latency. And all communication happens after backward, while the
+# processors are idle. Here is one step of two ranks, with an **emulated link** of 1 Gb/s between them: the calls
+# really wait as long as they would there. The model is an MLP of 2.6 million parameters in ten layers. The batch size
+# is chosen such that forward and backward together take about as long as the communication, on whatever machine this
+# is. Of five recorded steps the fastest is drawn, here and below.
+
+# %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
+from dtlearn.data_parallel import measure
+from dtlearn.viz import bucket_timeline
+
+gigabit = dtlearn.Link.named("1 Gb/s")
+layers = (512,) * 11
+trial = measure.Workload(layers, batch=16, bucket_cap_mb=1)
+on_link = gigabit.seconds("all_reduce", trial.nbytes, 2)
+backward = 2 / 3 * on_link  # forward has half as much arithmetic
+# An emulated link delays what gloo sends between processors: these ranks do not use GPUs.
+batch = dtlearn.run_ranks(measure.batch_for, 2, trial, backward, device="cpu")[0]
+work = measure.Workload(layers, batch, bucket_cap_mb=1)
+ways = ("naive", "ours", measure.TORCH)
+steps = dtlearn.run_ranks(
+    measure.record_on_rank, 2, work, ways, 5, record=True, link=gigabit, device="cpu"
+).record
+one_by_one = measure.fastest(steps, "naive")
+show(
+    bucket_timeline({"naive": one_by_one}, "A step with one all-reduce per parameter"),
+    alt="Timeline of two ranks: forward and backward first, and only then 20 "
+    "all-reduces, one after the other, during which both ranks compute nothing.",
+)
+
+# %% [markdown]
+# ## 5. How can communication hide?
+#
+# The first remedy is to send fewer, larger messages: **buckets** of several gradients. The second is to send them
+# early. Backward begins with the last layer, whose gradient is ready long before that of the first. So fill buckets
+# from the last parameter to the first. Four layers of 2, 3, 1 and 2 MB, and buckets that are closed at 3 MB or more:
+#
+# | gradient that is ready | open bucket holds | |
+# |---|---|---|
+# | layer 4, 2 MB | 2 MB | stays open |
+# | layer 3, 1 MB | 3 MB | bucket 0 closed: its all-reduce can start |
+# | layer 2, 3 MB | 3 MB | bucket 1 closed |
+# | layer 1, 2 MB | 2 MB | the rest is bucket 2 |
+#
+# When is a gradient ready? Autograd calls a hook at the moment when it is complete:
+
+# %%
+# %%ranks -r 0
+model = MLP((64, 32, 32, 10)).to(device)
+for name, parameter in model.named_parameters():
+    parameter.register_post_accumulate_grad_hook(lambda p, name=name: print(name))
+model(torch.randn(8, 64).to(device)).sum().backward()
+
+# %% [markdown]
+# With buckets, the hook of a bucket's last gradient launches its all-reduce with `async_op=True`, and backward goes
+# on. This is one recorded step, with an MLP of six layers and buckets of 2 MiB:
+
+# %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
+from dtlearn.models import MLP
+from dtlearn.sharing import gradient_buckets
+from dtlearn.viz import ddp_picture
+
+model = MLP((512,) * 7)
+names = [name for name, _ in model.named_parameters()]
+sizes = [4 * p.numel() for p in model.parameters()]
+plan = gradient_buckets.plan_buckets(sizes, cap=2 << 20, first_cap=None)
+six, ours = measure.Workload((512,) * 7, batch, bucket_cap_mb=2), ("ours",)
+overlapped = dtlearn.run_ranks(
+    measure.record_on_rank, 2, six, ours, 5, record=True, link=gigabit, device="cpu"
+).record
+show(
+    ddp_picture(
+        measure.fastest(overlapped, "ours"),
+        plan,
+        names,
+        sizes,
+        "DDP: from the model to the link",
+    ),
+    alt="Four columns, joined by arrows. First: six layers in the order of backward, the "
+    "last one on top. Second: three buckets with the gradients of two layers each. Third: "
+    "backward as a bar, with time downward; a line marks where both gradients of a bucket "
+    "are there and its all-reduce is launched. Fourth: the link, on the same time axis, "
+    "which carries one all-reduce after the other. It is busy after backward has ended: "
+    "that part is exposed.",
+)
+
+# %% [markdown]
+# Buckets are launched in the order of the plan, **not** in the order in which they become full. Ranks may compute
+# their gradients in different orders, but the k-th all-reduce of a rank is matched with the k-th of the others.
+# Launch what is ready first, and bucket 3 of one rank is added to bucket 4 of another: silently, if they have the
+# same size.
+#
+# **Exercise 3, a stretch.** Overlap, with hooks. Beware of reading a result too early: in this exercise a tensor that
+# is being reduced holds NaN.
+
+# %% exercise="ch03.overlap_hooks"
+
+# %% [markdown]
+# `BucketedDataParallel` has buckets and hooks and nothing else. This is its core. `trained` are its parameters,
+# `plan` the buckets, `flat` their buffers, `views` each parameter's part of them, and `missing` the gradients that
+# each bucket still waits for.
+
+# %%
+from dtlearn.data_parallel import BucketedDataParallel
+
+dtlearn.show_source(BucketedDataParallel.gradient_is_ready, docstring=False)
+dtlearn.show_source(BucketedDataParallel.backward_ends, docstring=False)
+
+# %% [markdown]
+# Two details matter:
+#
+# - It divides **before** it sums. The largest float16 is 65,504, so a sum of 384 gradients can overflow even if
+#   their mean does not. In return tiny gradients underflow: 2e-6 / 384 is 0 in float16. bfloat16 has the range of
+#   float32, and neither problem.
+# - A parameter without a gradient is sent as zeros when backward ends, because the other ranks wait for its bucket.
+#
+# ## 6. What does it gain?
+#
+# `torch.nn.parallel.DistributedDataParallel`, **DDP** for short, has buckets and hooks, too. So has the course's own
+# `DistributedDataParallel`, in Python. First: are they the same? Three steps of Adam with each.
+
+# %%
+# %%ranks
+from dtlearn.data_parallel import DistributedDataParallel
+from dtlearn.models import max_difference, snapshot_gradients, snapshot_parameters
+
+models = []
+for kind in (DistributedDataParallel, torch.nn.parallel.DistributedDataParallel):
+    torch.manual_seed(rank)  # ranks start differently: the wrapper broadcasts
+    models.append(kind(GPT(GPTConfig()).to(device), bucket_cap_mb=0.1))
+    train(models[-1], 3)
+ours, theirs = (model.module for model in models)
+for what in (snapshot_gradients, snapshot_parameters):
+    difference = max_difference(what(ours), what(theirs))
+    assert difference.value < 1e-5, difference
+print("after 3 steps gradients and parameters agree within 1e-5")
+
+# %% [markdown]
+# Now the time, with the ten layers of section 4, in ten buckets. Steps are taken in turns: without communication,
+# naive, ours, torch's.
+
+# %%
+faster = dtlearn.predict(
+    "The naive step of section 4, on the same link, now with buckets that are sent "
+    "during backward. How many times as fast is a step?",
+    id="ch03.faster",
+)
+
+# %% tags=["nbval-ignore-output"]
+from dtlearn.models import in_turns
+
+timed = dtlearn.run_ranks(measure.time_on_rank, 2, work, 5, link=gigabit, device="cpu")
+took = in_turns.slowest(timed.values)
+
+# %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
+faster.reveal(round(in_turns.ratio(took["naive"], took["ours"]), 1))
+
+# %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
+show(
+    bucket_timeline(
+        {
+            "naive": one_by_one,
+            "ours": measure.fastest(steps, "ours"),
+            "torch's": measure.fastest(steps, measure.TORCH),
+        },
+        "The same step in three ways",
+        ranks=1,
+    ),
+    alt="Three timelines of rank 0 on one time axis: with one all-reduce per parameter "
+    "all communication follows backward; with our buckets and with torch's it begins "
+    "during backward, backward itself takes longer, and only the end of the "
+    "communication is exposed.",
+)
+medians = [f"{way} {1e3 * sorted(took[way])[2]:.0f} ms" for way in took]
+print("Median steps:", ", ".join(medians), "('local' does not communicate)")
+
+# %% [markdown]
+# A step with overlap can take longer than the exposed time in the figure explains. Exposed is only the time in which a
+# rank computes nothing. But communication also **slows down the computation** next to it: compare the times that the
+# figure gives for backward. Here the threads that send share the CPU's cores with backward; on a GPU, NCCL's kernels
+# occupy some of its multiprocessors and memory bandwidth. Gradients are also copied into buckets and out of them.
+#
+# These are measurements of a shared machine. Run the cells again and they change; on a busy machine all of them grow,
+# and torch's step may be no faster than the naive one.
+#
+# ## 7. How does it break?
 #
 # Suppose that you forget to divide by N. All gradients are then N times too large.
 
@@ -286,8 +426,6 @@ curves
 # %% jupyter={"source_hidden": true}
 (mean, mean_norm), (total, total_norm) = curves[0]["mean"], curves[0]["sum"]
 summed.reveal(mean=mean_norm, sum=total_norm)
-
-# %% jupyter={"source_hidden": true}
 rank_table(
     [
         {"step": s, "loss, mean": f"{mean[s]:.3f}", "loss, sum": f"{total[s]:.3f}"}
@@ -299,10 +437,179 @@ rank_table(
 # %% [markdown]
 # So compare gradients with those of one process. A falling loss proves nothing.
 #
-# ### Averaging parameters instead
+# ## 8. How far does it scale?
 #
-# Some texts let every rank step on its own gradient and average the **parameters** afterwards, as if that were the
-# same. Is it? One step from equal copies, both ways, with two optimizers:
+# Each step all-reduces the gradients once: with a ring, each rank sends and receives $2\frac{N-1}{N}P$ bytes for $P$
+# bytes of gradients, whatever the batch. And each rank stores the whole model, its gradients and the optimizer's state
+# (chapter 8 counts them). More ranks save no memory; chapter 9 changes that.
+#
+# In **weak scaling** the work of a rank stays the same, and the global batch grows with N. In **strong scaling** the
+# global batch stays the same: each rank computes less, and so hides less of an all-reduce. So compare samples or tokens
+# per second, not steps.
+#
+# How much work hides an all-reduce? Take a transformer of $W$ parameters, with gradients of 2 bytes each. Backward
+# takes about $4W$ floating-point operations per token. At $F$ operations per second, $T$ tokens on a GPU take $4WT/F$
+# seconds. The all-reduce takes $2\frac{N-1}{N}\cdot 2W/\beta$ seconds at $\beta$ bytes per second in each direction. It
+# can hide behind backward if
+#
+# $$T \;\ge\; \frac{N-1}{N}\,\frac{F}{\beta} \;\approx\; \frac F\beta$$
+#
+# **tokens per GPU**. The size of the model cancels. (With float32 gradients: twice as many.)
+
+# %% jupyter={"source_hidden": true}
+F_GPU = 4e14  # 40 % of the dense bf16 peak of an H100, 989 TFLOP/s
+rank_table(
+    [
+        {"link per GPU, each way": name, "tokens per GPU": f"{F_GPU / beta:,.0f}"}
+        for name, beta in (
+            ("NVLink 4, 450 GB/s", 450e9),
+            ("InfiniBand, 400 Gb/s", 50e9),
+            ("InfiniBand, 200 Gb/s (25 GB/s)", 25e9),
+            ("Ethernet, 10 Gb/s", 1.25e9),
+        )
+    ],
+    caption="Least tokens per GPU and step that hide a bf16 all-reduce, at 400 TFLOP/s",
+)
+
+# %% [markdown]
+# A GPU with 8,000 tokens per step (two sequences of 4,096) just about hides it on a link of 400 Gb/s, and is far from
+# it on 10 Gb/s.
+#
+# And a model that exists: GPT-2 XL, 1.56 billion parameters, bfloat16 gradients, buckets of 25 MiB, 0.3 s of forward
+# and 0.6 s of backward on each GPU (assumed, not measured). The optimizer's step is left out.
+
+# %%
+worth = dtlearn.predict(
+    "With links of 10 Gb/s, how many GPUs (1, 2, 4, 8, ...) does it take to process "
+    "more samples per second than one GPU alone?",
+    id="ch03.worth",
+)
+
+# %% jupyter={"source_hidden": true}
+from dtlearn.data_parallel import overlap_model
+from dtlearn.viz import scaling
+
+gradient = 2 * 1.56e9
+cap = 25 * 2**20
+parts_of_it = [cap] * int(gradient // cap) + [gradient % cap]
+alone = overlap_model.timeline(
+    overlap_model.ready_times(parts_of_it, backward=0.6),
+    parts_of_it,
+    lambda n: 0.0,
+    forward=0.3,
+)
+links = {
+    "InfiniBand, 200 Gb/s": dtlearn.Link.named("InfiniBand"),
+    "10 Gb/s": dtlearn.Link.named("10 Gb/s"),
+    "1 Gb/s": gigabit,
+}
+predicted = {
+    name: overlap_model.predict(
+        alone,
+        16,
+        (1, 2, 4, 8, 16, 32, 64),
+        lambda n, N, link=link: link.seconds("all_reduce", n, N),
+    )
+    for name, link in links.items()
+}
+
+
+def first_faster(scales):
+    return next(s.ranks for s in scales[1:] if s.throughput > scales[0].throughput)
+
+
+two = predicted["10 Gb/s"][1]
+worth.reveal(
+    first_faster(predicted["10 Gb/s"]),
+    step=two.step,
+    one=predicted["10 Gb/s"][0].step,
+    slow=first_faster(predicted["1 Gb/s"]),
+)
+
+# %% jupyter={"source_hidden": true}
+show(
+    scaling(
+        predicted,
+        title="GPT-2 XL, 16 sequences per rank",
+        label="model: ring all-reduce, one link per rank",
+    ),
+    alt="Samples per second and efficiency over 1 to 64 ranks. With 200 Gb/s nearly all "
+    "communication hides and efficiency stays near 100 percent. With 10 Gb/s two ranks "
+    "process fewer samples than one, and efficiency falls to a third, then to a sixth; "
+    "with 1 Gb/s to a few percent.",
+)
+
+# %% [markdown]
+# On the slow links two ranks are **slower than one**: one rank needs no all-reduce at all. From two ranks to 64 the
+# all-reduce grows only from $P$ to nearly $2P$ bytes per rank, so from there on throughput grows with N, at an
+# efficiency that stays bad.
+#
+# **When to use it.** Whenever the model, its gradients and its optimizer's state fit into one GPU: nothing else is as
+# simple, and it communicates once a step. It takes enough tokens per GPU to hide the all-reduce, and a global batch
+# that may grow (Further, "How large may a batch be?"). When the model does not fit, chapter 9 divides the state, and
+# chapters 10 to 14 the model. On slow links send less (chapter 5).
+
+# %% [markdown]
+# # Further
+#
+# Each section stands alone, after the core path. In a new session run the two folded cells at the top
+# again, and the cells of the sections that are needed.
+#
+# | section | exercise |
+# |---|---|
+# | What if data are streamed? | |
+# | Can one average parameters instead? | |
+# | How does one accumulate gradients? | 4 |
+# | What if the parts are not equally large? | 5 |
+# | What if a rank has more batches, or a parameter no gradient? | |
+# | What does batch normalisation see? | |
+# | How does one evaluate on N ranks? | 6 |
+# | How large is a bucket? | 7 |
+# | What else does torch's DDP do? | |
+# | How large may a batch be? | |
+# | Does the prediction hold on this machine? | |
+# | Which bugs hide in a training loop? | 8 |
+# | Where do the libraries do it? | |
+# | What is different on GPUs? | |
+#
+# ## What if data are streamed?
+#
+# *Needs: section 2.* A stream has no indices to shuffle. There each rank must skip what the others take, and each
+# worker process of its `DataLoader` what the other workers take. If the data lie in many files, give each rank whole
+# files instead, so that nobody reads what it then discards: Hugging Face's
+# `split_dataset_by_node(dataset, rank, world_size)` does so when the number of files is a multiple of the world size,
+# and otherwise skips samples, as here.
+
+# %%
+# %%ranks
+from itertools import islice
+
+from torch.utils.data import DataLoader, IterableDataset, get_worker_info
+
+
+class MyPart(IterableDataset):
+    """Every (ranks x workers)-th sample of a stream."""
+
+    def __init__(self, stream):
+        self.stream = stream
+
+    def __iter__(self):
+        info = get_worker_info()  # None in the rank's own process
+        worker, workers = (info.id, info.num_workers) if info else (0, 1)
+        first, every = rank * workers + worker, world_size * workers
+        return islice(iter(self.stream), first, None, every)
+
+
+print(torch.cat(list(DataLoader(MyPart(range(14)), batch_size=2))).tolist())
+
+# %% [markdown]
+# Ranks 0 and 1 get one sample more than the others ("What if a rank has more batches?" shows what that does). For
+# streams the usual remedy is to fix the number of steps of an epoch.
+#
+# ## Can one average parameters instead?
+#
+# *Needs: section 1.* Some texts let every rank step on its own gradient and average the **parameters** afterwards, as
+# if that were the same. Is it? One step from equal copies, both ways, with two optimizers:
 
 
 # %%
@@ -335,14 +642,11 @@ for make in (torch.optim.SGD, torch.optim.Adam):
 # In both cases the parameters that are averaged are copies of the same parameter. Some texts average $N$ different
 # slices of the model, one from each rank; such a mean has no meaning.
 #
-# ## 4. PyTorch's DDP, and gradient accumulation
+# ## How does one accumulate gradients?
 #
-# `torch.nn.parallel.DistributedDataParallel`, **DDP** for short, does what `NaiveDataParallel` does: it broadcasts
-# the model at the start, and averages gradients in `backward()`. It is faster, and sitting B shows why. It does not
-# update parameters: your optimizer does, on every rank.
-#
-# A batch that does not fit into memory can be split into $k$ micro-batches whose gradients add up (**gradient
-# accumulation**). Only the last of the $k$ backward passes needs to communicate. For the others there is `no_sync()`.
+# *Needs: section 6.* A batch that does not fit into memory can be split into $k$ micro-batches whose gradients add up
+# (**gradient accumulation**). Only the last of the $k$ backward passes needs to communicate. For the others DDP has
+# `no_sync()`.
 
 # %%
 accumulated = dtlearn.predict.choice(
@@ -372,17 +676,18 @@ for i, (part_x, part_y) in enumerate(
 accumulated.reveal(n=len(accumulation.select(rank=0, op="all_reduce")))
 
 # %% [markdown]
-# **Exercise 3.** Accumulate gradients, and communicate once.
+# **Exercise 4.** Accumulate gradients, and communicate once.
 
 # %% exercise="ch03.accumulate_with_no_sync"
 
 # %% [markdown]
-# Accumulation saves memory, and communication across ranks. It makes the arithmetic no faster.
+# Accumulation saves memory, and communication across ranks. It makes the arithmetic no faster, and only the last
+# backward pass can hide an all-reduce.
 #
-# ## 5. What does not divide evenly
+# ## What if the parts are not equally large?
 #
-# The equation of section 1 assumed equal parts. In language models they are rarely equal: sequences have different
-# numbers of tokens, and padding does not count.
+# *Needs: section 1.* The equation of section 1 assumed equal parts. In language models they are rarely equal: sequences
+# have different numbers of tokens, and padding does not count.
 
 # %%
 uneven = dtlearn.predict(
@@ -395,7 +700,7 @@ uneven = dtlearn.predict(
 uneven.reveal((30 * 2.0 + 10 * 4.0) / (30 + 10), of_means=(2.0 + 4.0) / 2)
 
 # %% [markdown]
-# **Exercise 4.** Weight by tokens.
+# **Exercise 5.** Weight by tokens.
 
 # %% exercise="ch03.weighted_mean"
 
@@ -404,6 +709,8 @@ uneven.reveal((30 * 2.0 + 10 * 4.0) / (30 + 10), of_means=(2.0 + 4.0) / 2)
 # ranks.
 
 # %%
+from dtlearn.data_parallel.samples import token_mean
+
 dtlearn.show_source(token_mean.global_mean, docstring=False)
 dtlearn.show_source(token_mean.scale_for_averaging, docstring=False)
 
@@ -414,10 +721,10 @@ dtlearn.show_source(token_mean.scale_for_averaging, docstring=False)
 # ([issue](https://github.com/huggingface/transformers/issues/34242)), and was fixed as an option,
 # `average_tokens_across_devices` ([fix](https://github.com/huggingface/transformers/pull/34373)).
 #
-# ### Different numbers of batches
+# ## What if a rank has more batches, or a parameter no gradient?
 #
-# Suppose that rank 0 has 3 batches left and the others 2. In the third step rank 0 waits for an all-reduce that the
-# others never call.
+# *Needs: section 6.* Suppose that rank 0 has 3 batches left and the others 2. In the third step rank 0 waits for an
+# all-reduce that the others never call.
 
 # %%
 # %%ranks --expect deadlock
@@ -442,9 +749,7 @@ with model.join():
 print("done")
 
 # %% [markdown]
-# ### Parameters without a gradient
-#
-# A layer that the loss does not depend on gets no gradient, and DDP would wait for it.
+# **A parameter without a gradient.** A layer that the loss does not depend on gets none, and DDP would wait for it.
 
 
 # %%
@@ -471,12 +776,13 @@ except RuntimeError as error:
 # unused at times, `find_unused_parameters=True` searches the graph of each forward pass for unused parameters. That
 # costs the search and a small all-reduce in every step.
 #
-# ### Batch normalisation
+# ## What does batch normalisation see?
 #
-# `BatchNorm` normalises by the mean and variance of the batch: here, of each rank's own part. With 32 images per rank
-# this hardly matters; with two per rank the statistics are so noisy that the number of ranks changes the result.
-# `SyncBatchNorm` uses the statistics of the global batch. It costs two more collectives per layer: an all-gather
-# in the forward pass and an all-reduce in the backward pass. torch's refuses CPU tensors, so the course has its own.
+# *Needs: section 1.* `BatchNorm` normalises by the mean and variance of the batch: here, of each rank's own part. With
+# 32 images per rank this hardly matters; with two per rank the statistics are so noisy that the number of ranks changes
+# the result. `SyncBatchNorm` uses the statistics of the global batch. It costs two more collectives per layer: an
+# all-gather in the forward pass and an all-reduce in the backward pass. torch's refuses CPU tensors, so the course has
+# its own.
 
 # %%
 # %%ranks
@@ -497,18 +803,23 @@ except ValueError as error:
     print("torch's, on the CPU:", error)
 
 # %% [markdown]
-# ## 6. Evaluation
+# ## How does one evaluate on N ranks?
 #
-# Padding is right for training and wrong for evaluation: some samples count twice, and which ones depends on the number
-# of ranks. The accuracy that a rank prints is that of its own part. And metrics cannot be averaged. A mean over batches
-# weights a sample in a small batch more than one in a large batch. The mean of F1 scores is not the F1 score, even of
-# equally large parts. What can be added up are **counts**.
+# *Needs: section 2.* Padding is right for training and wrong for evaluation: some samples count twice, and which ones
+# depends on the number of ranks. The accuracy that a rank prints is that of its own part. And metrics cannot be
+# averaged. A mean over batches weights a sample in a small batch more than one in a large batch. The mean of F1 scores
+# is not the F1 score, even of equally large parts. What can be added up are **counts**.
 
-# %%
+# %% jupyter={"source_hidden": true}
 # %%ranks -o measured
-from torch.utils.data import TensorDataset
+from torch.utils.data import DataLoader, TensorDataset
 
-from dtlearn.data_parallel import EvaluationSampler, evaluate, mean_of_means
+from dtlearn.data_parallel import (
+    DistributedSampler,
+    EvaluationSampler,
+    evaluate,
+    mean_of_means,
+)
 from dtlearn.data_parallel.samples import evaluation
 
 test = TensorDataset(digits.test_x[:10], digits.test_y[:10])  # 10 images on 4 ranks
@@ -552,260 +863,57 @@ rank_table(
 # accuracy of the 12 images, because the parts are equally large, but the wrong F1. The third is right for 12 images,
 # 2 of them repeats. Only the fourth agrees with one process.
 #
-# **Exercise 5.** Count each sample once.
+# **Exercise 6.** Count each sample once.
 
 # %% exercise="ch03.global_accuracy"
 
 # %%
+from dtlearn.data_parallel.samples import evaluation
+
 dtlearn.show_source(evaluation.evaluate, docstring=False)
 
 # %% [markdown]
-# ### Check yourself
+# ## How large is a bucket?
 #
-# <details><summary>1,000 test samples on 16 ranks with a padded sampler. How many samples does a plain sum of the ranks' counts
-# have?</summary>
-#
-# 1,008: ceil(1000/16) = 63 each. Eight are counted twice.
-# </details>
-#
-# <details><summary>Rank 0 trained on 1,000 tokens in this step, rank 1 on 3,000, each with its own mean loss under DDP. What
-# weight has a token of rank 0, compared with one of rank 1?</summary>
-#
-# Three times the weight: each rank's mean counts one half, and is spread over 1,000 or 3,000 tokens.
-# </details>
-#
-# <details><summary>Your script runs under torchrun on 8 GPUs without a sampler. The loss falls as on one GPU. What is
-# wrong?</summary>
-#
-# All ranks see the same batches. Their gradients are equal, and so is the mean: 8 times the cost of one GPU, for the
-# same step.
-# </details>
-#
-# **A good place for a break.** If you shut down the kernel, come back with Run > Run All Above Selected Cell.
-#
-# # B. Fast
-#
-# ## 7. What is wrong with the naive way
-#
-# It is slow, for two reasons. Each call costs a latency. And all communication happens after backward, while the
-# processors are idle. Here is one step of two ranks, with an **emulated link** of 1 Gb/s between them: the calls
-# really wait as long as they would there. The model is an MLP of 2.6 million parameters in ten layers. The batch size
-# is chosen such that forward and backward together take about as long as the communication, on whatever machine this
-# is. Of five recorded steps the fastest is drawn, here and below.
-
-# %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
-gigabit = dtlearn.Link.named("1 Gb/s")
-layers = (512,) * 11
-trial = measure.Workload(layers, batch=16, bucket_cap_mb=1)
-on_link = gigabit.seconds("all_reduce", trial.nbytes, 2)
-backward = 2 / 3 * on_link  # forward has half as much arithmetic
-# An emulated link delays what gloo sends between processors: these ranks do not use GPUs.
-batch = dtlearn.run_ranks(measure.batch_for, 2, trial, backward, device="cpu")[0]
-work = measure.Workload(layers, batch, bucket_cap_mb=1)
-ways = ("naive", "ours", measure.TORCH)
-steps = dtlearn.run_ranks(
-    measure.record_on_rank, 2, work, ways, 5, record=True, link=gigabit, device="cpu"
-).record
-one_by_one = measure.fastest(steps, "naive")
-show(
-    bucket_timeline({"naive": one_by_one}, "A step with one all-reduce per parameter"),
-    alt="Timeline of two ranks: forward and backward first, and only then 20 "
-    "all-reduces, one after the other, during which both ranks compute nothing.",
-)
-
-# %% [markdown]
-# ## 8. Buckets
-#
-# The first remedy is to send fewer, larger messages: **buckets** of several gradients. The second is to send them
-# early. Backward begins with the last layer, whose gradient is ready long before that of the first. So fill buckets
-# from the last parameter to the first. Four layers of 2, 3, 1 and 2 MB, and buckets that are closed at 3 MB or more:
-#
-# | gradient that is ready | open bucket holds | |
-# |---|---|---|
-# | layer 4, 2 MB | 2 MB | stays open |
-# | layer 3, 1 MB | 3 MB | bucket 0 closed: its all-reduce can start |
-# | layer 2, 3 MB | 3 MB | bucket 1 closed |
-# | layer 1, 2 MB | 2 MB | the rest is bucket 2 |
-#
-# How large should a bucket be? Many small ones pay many latencies; a single large one is ready only at the end of
+# *Needs: section 5.* Many small ones pay many latencies; a single large one is ready only at the end of
 # backward, and nothing overlaps. PyTorch's default is 25 MiB, with a first bucket of 1 MiB, so that the link is busy
 # soon (Li et al., "PyTorch Distributed", VLDB 2020, compare sizes).
 #
-# **Exercise 6.** Plan buckets.
+# **Exercise 7.** Plan buckets.
 
 # %% exercise="ch03.plan_buckets"
 
 # %% [markdown]
-# The package's plan, for an MLP of six layers and a cap of 2 MiB:
+# The package's plan, for the MLP of the figure in section 5:
 
 # %%
+from dtlearn.models import MLP
+from dtlearn.sharing import gradient_buckets
+
 dtlearn.show_source(
     gradient_buckets.plan_buckets,
     docstring=False,
     summary="The package's own: plan_buckets",
 )
-
-# %%
-model = MLP((512,) * 7)
-names = [name for name, _ in model.named_parameters()]
-sizes = [4 * p.numel() for p in model.parameters()]
-plan = gradient_buckets.plan_buckets(sizes, cap=2 << 20, first_cap=None)
-for b in plan:
-    print(f"bucket {b.index}, {b.nbytes:,} bytes:", *(names[p] for p in b.parameters))
+sizes = [4 * p.numel() for p in MLP((512,) * 7).parameters()]
+for b in gradient_buckets.plan_buckets(sizes, cap=2 << 20, first_cap=None):
+    print(f"bucket {b.index}, {b.nbytes:,} bytes: parameters", *b.parameters)
 
 # %% [markdown]
-# ## 9. Communication during backward
+# ## What else does torch's DDP do?
 #
-# Autograd calls a hook whenever a parameter's gradient is complete: `register_post_accumulate_grad_hook`. That is all
-# that overlap needs.
-
-# %%
-# %%ranks -r 0
-model = MLP((64, 32, 32, 10)).to(device)
-for name, parameter in model.named_parameters():
-    parameter.register_post_accumulate_grad_hook(lambda p, name=name: print(name))
-model(torch.randn(8, 64).to(device)).sum().backward()
-
-# %% [markdown]
-# With buckets, the hook of a bucket's last gradient launches its all-reduce with `async_op=True`, and backward goes
-# on. This is one recorded step of the plan above:
-
-# %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
-six, ours = measure.Workload((512,) * 7, batch, bucket_cap_mb=2), ("ours",)
-overlapped = dtlearn.run_ranks(
-    measure.record_on_rank, 2, six, ours, 5, record=True, link=gigabit, device="cpu"
-).record
-show(
-    ddp_picture(
-        measure.fastest(overlapped, "ours"),
-        plan,
-        names,
-        sizes,
-        "DDP: from the model to the link",
-    ),
-    alt="Four columns, joined by arrows. First: six layers in the order of backward, the "
-    "last one on top. Second: three buckets with the gradients of two layers each. Third: "
-    "backward as a bar, with time downward; a line marks where both gradients of a bucket "
-    "are there and its all-reduce is launched. Fourth: the link, on the same time axis, "
-    "which carries one all-reduce after the other. It is busy after backward has ended: "
-    "that part is exposed.",
-)
-
-# %% [markdown]
-# Now all three on one time axis: the naive way, the course's own DDP, and torch's, with ten layers and ten buckets.
-
-# %%
-faster = dtlearn.predict(
-    "The naive step of section 7, on the same link, now with buckets that are sent "
-    "during backward. How many times as fast is a step?",
-    id="ch03.faster",
-)
-
-# %% tags=["nbval-ignore-output"]
-timed = dtlearn.run_ranks(measure.time_on_rank, 2, work, 5, link=gigabit, device="cpu")
-took = in_turns.slowest(timed.values)
-
-# %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
-faster.reveal(round(in_turns.ratio(took["naive"], took["ours"]), 1))
-
-# %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
-show(
-    bucket_timeline(
-        {
-            "naive": one_by_one,
-            "ours": measure.fastest(steps, "ours"),
-            "torch's": measure.fastest(steps, measure.TORCH),
-        },
-        "The same step in three ways",
-        ranks=1,
-    ),
-    alt="Three timelines of rank 0 on one time axis: with one all-reduce per parameter "
-    "all communication follows backward; with our buckets and with torch's it begins "
-    "during backward, backward itself takes longer, and only the end of the "
-    "communication is exposed.",
-)
-
-# %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
-rank_table(
-    [
-        {
-            "way": {"local": "no communication"}.get(way, way),
-            "step": f"{1e3 * sorted(took[way])[2]:.0f} ms",
-            "longer than without": f"{1e3 * measure.added(took, way):.0f} ms",
-        }
-        for way in took
-    ],
-    caption="5 rounds in turns, 2 ranks, emulated link: 1 Gb/s, 50 us. Medians; the "
-    "last column is the median of the rounds' differences, not the difference of "
-    "medians",
-)
-
-# %% [markdown]
-# With overlap, the table adds more to a step than the exposed time in the figure. Exposed is only the time in which a
-# rank computes nothing. But communication also **slows down the computation** next to it: compare the times that the
-# figure gives for backward. Here the threads that send share the CPU's cores with backward; on a GPU, NCCL's kernels
-# occupy some of its multiprocessors and memory bandwidth. There are also copies into buckets and out of them.
-#
-# These are measurements of a shared machine. Run the cells again and they change; on a busy machine all of them grow,
-# and torch's step may be no faster than the naive one.
-#
-# **Exercise 7.** Overlap, with hooks. Beware of reading a result too early: in this exercise a tensor that is being
-# reduced holds NaN.
-
-# %% exercise="ch03.overlap_hooks"
-
-# %% [markdown]
-# `BucketedDataParallel` has buckets and hooks and nothing else. This is its core. `trained` are its parameters,
-# `plan` the buckets, `flat` their buffers, `views` each parameter's part of them, and `missing` the gradients that
-# each bucket still waits for.
-
-# %%
-dtlearn.show_source(BucketedDataParallel.gradient_is_ready, docstring=False)
-dtlearn.show_source(BucketedDataParallel.backward_ends, docstring=False)
-
-# %% [markdown]
-# Three details matter:
-#
-# - Buckets are launched in the order of the plan, **not** in the order in which they become full. Ranks may compute
-#   their gradients in different orders, but the k-th all-reduce of a rank is matched with the k-th of the others.
-#   Launch what is ready first, and bucket 3 of one rank is added to bucket 4 of another: silently, if they have the
-#   same size.
-# - It divides **before** it sums. The largest float16 is 65,504, so a sum of 384 gradients can overflow where their
-#   mean does not. In return tiny gradients underflow: 2e-6 / 384 is 0 in float16. bfloat16 has the range of
-#   float32, and neither problem.
-# - A parameter without a gradient is sent as zeros when backward ends, because the other ranks wait for its bucket.
-#
-# ## 10. What PyTorch's DDP adds
-#
-# The course's `DistributedDataParallel`, and torch's, do this and more. They broadcast buffers, such as BatchNorm's
+# *Needs: section 6.* The course's `DistributedDataParallel`, and torch's, broadcast buffers, such as BatchNorm's
 # running means, before each forward pass (unless told not to). They let you replace the all-reduce by a communication
-# hook (chapter 5). They can keep the gradients in the buckets, to save memory; and they find unused parameters. Are
-# both the same?
-
-# %%
-# %%ranks
-from dtlearn.models import max_difference, snapshot_gradients, snapshot_parameters
-
-wrapped = {}
-for kind in (DistributedDataParallel, torch.nn.parallel.DistributedDataParallel):
-    torch.manual_seed(rank)
-    wrapped[kind] = kind(GPT(GPTConfig()).to(device), bucket_cap_mb=0.1)
-    train(wrapped[kind], 3)
-ours, theirs = (model.module for model in wrapped.values())
-for what in (snapshot_gradients, snapshot_parameters):
-    difference = max_difference(what(ours), what(theirs))
-    assert difference.value < 1e-5, difference
-print("after 3 steps gradients and parameters agree within 1e-5")
-
-# %% [markdown]
-# torch's DDP logs its buckets:
+# hook (chapter 5). They can keep the gradients in the buckets, to save memory; and they find unused parameters.
+#
+# torch's logs its buckets. Those of the two models of section 6:
 
 # %%
 # %%ranks -r 0
-log = wrapped[torch.nn.parallel.DistributedDataParallel]._get_ddp_logging_data()
+log = models[1]._get_ddp_logging_data()
 print("bytes of torch's buckets, first step:", log["bucket_sizes"])
 print("from then on:", log["rebuilt_bucket_sizes"])
-own = wrapped[DistributedDataParallel].buckets
+own = models[0].buckets
 print("ours:", ", ".join(str(b.nbytes) for b in own))
 order = log["prev_iteration_grad_ready_order_indices"].split(", ")
 print("order in which gradients were ready:", ", ".join(order[:12]), "...")
@@ -821,19 +929,18 @@ print("order in which gradients were ready:", ", ".join(order[:12]), "...")
 # bucket boundaries, and each bucket can be sent when its part has run ([torch.compiler
 # FAQ](https://docs.pytorch.org/docs/stable/torch.compiler_faq.html)).
 #
-# **On a GPU**, `torch.profiler` draws the same picture: check whether NCCL's kernels run at the same time as those of
-# backward, or after them. Chapter 14 relates the time of a step to the peak of the hardware (MFU), and combines DDP
-# with other strategies: there a `DeviceMesh` says which ranks hold copies of the same shard.
+# ## How large may a batch be?
 #
-# ## 11. Large batches
-#
-# More ranks mean larger batches, and a large batch is not free: an epoch has fewer steps, so each has to go further.
-# The **linear scaling rule** says: $k$ times the batch, $k$ times the learning rate, reached by a **warm-up** (Goyal
-# et al. 2017, who trained ResNet-50 with batches of 8,192 in an hour). The reason: $k$ small steps, and one step on
-# all their samples, go equally far if the gradient changes little in between. At the start it changes a lot, hence
-# the warm-up.
+# *Needs: section 1.* More ranks mean larger batches, and a large batch is not free: an epoch has fewer steps, so each
+# has to go further. The **linear scaling rule** says: $k$ times the batch, $k$ times the learning rate, reached by a
+# **warm-up** (Goyal et al. 2017, who trained ResNet-50 with batches of 8,192 in an hour). The reason: $k$ small steps,
+# and one step on all their samples, go equally far if the gradient changes little in between. At the start it changes a
+# lot, hence the warm-up.
 
 # %% jupyter={"source_hidden": true}
+from dtlearn.data_parallel.large_batch import learning_rate
+from dtlearn.viz.data_parallel.large_batch import learning_rates
+
 schedules = {}
 for ranks in (8, 64):
     rule = learning_rate.WarmupThenCosine(
@@ -894,12 +1001,16 @@ def fewest_steps(batch):
 {b: fewest_steps(b) for b in (4, 16, 64, 512)}
 
 # %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
+from dtlearn.data_parallel.large_batch import noise_scale
+
 needed = {b: sorted(seed[b] for seed in tried) for b in tried[0]}
 median = {b: (steps[1] + steps[2]) / 2 for b, steps in needed.items()}
 least, critical = noise_scale.fit_steps(median)
 fewer.reveal(round(median[16] / median[512], 1))
 
 # %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
+from dtlearn.viz.data_parallel.large_batch import steps_over_batch
+
 show(
     steps_over_batch(
         median,
@@ -930,8 +1041,7 @@ show(
 # and signal are equal. The next cell measures it by that definition, from the gradient of every single image, at
 # several points of a run:
 
-
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
 # %%ranks -o noise
 from torch.func import functional_call, grad, vmap
 
@@ -993,129 +1103,18 @@ rank_table(
 dtlearn.show_source(noise_scale.noise_estimate, docstring=False)
 
 # %% [markdown]
-# For batches beyond that there are LARS and LAMB, which give each layer its own step length (You et al. 2017 and 2019;
+# For larger batches LARS and LAMB give each layer its own step length (You et al. 2017 and 2019;
 # both are in `dtlearn.data_parallel`). And the batch can grow during training: in the long runs of McCandlish et al.
 # the noise scale grows as the loss falls.
 #
-# ## 12. How far it scales
+# ## Does the prediction hold on this machine?
 #
-# Each step all-reduces the gradients once. With a ring, each rank sends and receives
-#
-# $$2\,\frac{N-1}{N}\,P \text{ bytes}$$
-#
-# for $P$ bytes of gradients, whatever the batch. And each rank stores everything: parameters, gradients and optimizer
-# state, 16 bytes per parameter with Adam in float32 (and 4 more for buckets, unless gradients are views of them).
-# More ranks save no memory; chapter 9 changes that.
-#
-# **Throughput** is counted in samples or tokens per second. Global batches per second do not compare, because the
-# global batch usually grows with N. That is **weak scaling**: the work of a rank stays the same. In **strong scaling**
-# the global batch stays the same: each rank computes less, and there is less to hide an all-reduce behind.
-#
-# ### How many tokens hide an all-reduce
-#
-# Take a transformer of $W$ parameters, with gradients of 2 bytes each. Backward takes about $4W$ floating-point
-# operations per token. At $F$ operations per second, $T$ tokens on a GPU take $4WT/F$ seconds. The all-reduce takes
-# $2\frac{N-1}{N}\cdot 2W/\beta$ seconds at $\beta$ bytes per second in each direction. It can hide behind backward if
-#
-# $$T \;\ge\; \frac{N-1}{N}\,\frac{F}{\beta} \;\approx\; \frac F\beta$$
-#
-# **tokens per GPU**. The size of the model cancels. (With float32 gradients: twice as many.)
-
-# %% jupyter={"source_hidden": true}
-F_GPU = 4e14  # 40 % of the dense bf16 peak of an H100, 989 TFLOP/s
-rank_table(
-    [
-        {"link per GPU, each way": name, "tokens per GPU": f"{F_GPU / beta:,.0f}"}
-        for name, beta in (
-            ("NVLink 4, 450 GB/s", 450e9),
-            ("InfiniBand, 400 Gb/s", 50e9),
-            ("InfiniBand, 200 Gb/s (25 GB/s)", 25e9),
-            ("Ethernet, 10 Gb/s", 1.25e9),
-        )
-    ],
-    caption="Least tokens per GPU and step that hide a bf16 all-reduce, at 400 TFLOP/s",
-)
-
-# %% [markdown]
-# A GPU with 8,000 tokens per step (two sequences of 4,096) just about hides it on a link of 400 Gb/s, and is far from
-# it on 10 Gb/s. Gradient accumulation multiplies the tokens between two all-reduces, but only the last backward pass
-# overlaps.
-#
-# ### A model that exists
-#
-# GPT-2 XL: 1.56 billion parameters, bfloat16 gradients, buckets of 25 MiB, 0.3 s of forward and 0.6 s of backward on
-# each GPU (assumed, not measured). The optimizer's step is left out.
-
-# %%
-worth = dtlearn.predict(
-    "With links of 10 Gb/s, how many GPUs (1, 2, 4, 8, ...) does it take to process "
-    "more samples per second than one GPU alone?",
-    id="ch03.worth",
-)
-
-# %%
-gradient = 2 * 1.56e9
-cap = 25 * 2**20
-parts_of_it = [cap] * int(gradient // cap) + [gradient % cap]
-alone = overlap_model.timeline(
-    overlap_model.ready_times(parts_of_it, backward=0.6),
-    parts_of_it,
-    lambda n: 0.0,
-    forward=0.3,
-)
-links = {
-    "InfiniBand, 200 Gb/s": dtlearn.Link.named("InfiniBand"),
-    "10 Gb/s": dtlearn.Link.named("10 Gb/s"),
-    "1 Gb/s": gigabit,
-}
-predicted = {
-    name: overlap_model.predict(
-        alone,
-        16,
-        (1, 2, 4, 8, 16, 32, 64),
-        lambda n, N, link=link: link.seconds("all_reduce", n, N),
-    )
-    for name, link in links.items()
-}
-
-
-# %% jupyter={"source_hidden": true}
-def first_faster(scales):
-    return next(s.ranks for s in scales[1:] if s.throughput > scales[0].throughput)
-
-
-two = predicted["10 Gb/s"][1]
-worth.reveal(
-    first_faster(predicted["10 Gb/s"]),
-    step=two.step,
-    one=predicted["10 Gb/s"][0].step,
-    slow=first_faster(predicted["1 Gb/s"]),
-)
-
-# %% jupyter={"source_hidden": true}
-show(
-    scaling(
-        predicted,
-        title="GPT-2 XL, 16 sequences per rank",
-        label="model: ring all-reduce, one link per rank",
-    ),
-    alt="Samples per second and efficiency over 1 to 64 ranks. With 200 Gb/s nearly all "
-    "communication hides and efficiency stays near 100 percent. With 10 Gb/s two ranks "
-    "process fewer samples than one, and efficiency falls to a third, then to a sixth; "
-    "with 1 Gb/s to a few percent.",
-)
-
-# %% [markdown]
-# On the slow links two ranks are **slower than one**: one rank needs no all-reduce at all. From two ranks to 64 the
-# all-reduce grows only from $P$ to nearly $2P$ bytes per rank, so from there on throughput grows with N, at an
-# efficiency that stays bad.
-#
-# ### Prediction and measurement
-#
-# The same model for the MLP of section 7: take the step of one rank and the emulated link of 1 Gb/s, and predict two
-# and four ranks.
+# *Needs: sections 4 to 8.* The model of section 8 for the MLP of section 4: take the step of one rank and the emulated
+# link of 1 Gb/s, and predict two and four ranks.
 
 # %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
+import os
+
 ten = [4 * p.numel() for p in MLP(layers).parameters()]
 ten_buckets = [
     b.nbytes for b in gradient_buckets.plan_buckets(ten, cap=1 << 20, first_cap=None)
@@ -1151,35 +1150,47 @@ show(
         {"1 Gb/s": expected},
         {"1 Gb/s": observed},
         cores=os.cpu_count(),
-        title="The MLP of section 7 on this machine",
+        title="The MLP of section 4 on this machine",
         label=f"emulated link: {gigabit}; forward taken as a third of the step",
     ),
     alt="Predicted curve and measured points for 1, 2 and 4 ranks on an emulated link "
     "of 1 Gb/s. The measured points lie below the curve, furthest where there are more "
     "ranks than cores.",
 )
-
-# %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
-rank_table(
-    [
-        {
-            "ranks": s.ranks,
-            "predicted step": f"{1e3 * s.step:.0f} ms",
-            "measured, no communication": f"{1e3 * median_of[s.ranks]['local']:.0f} ms",
-            "measured": f"{1e3 * o.step:.0f} ms",
-        }
-        for s, o in zip(expected, observed, strict=True)
-    ],
-    caption="The same, in ms per step; 'no communication': all ranks compute at once",
-)
+alone = [f"{1e3 * m['local']:.0f} ms" for _, m in sorted(median_of.items())]
+print("A step without communication, on 1, 2 and 4 ranks:", ", ".join(alone))
 
 # %% [markdown]
-# The measured points lie below the curve, and the table says why. The column 'no communication' shows how much slower
+# The measured points lie below the curve. On a quiet machine the printed line says why: it shows how much slower
 # a step is when all ranks compute at once: they share the machine's memory bandwidth and, with more ranks than cores,
 # take turns on the cores. None of that is communication. What remains is the slowdown of backward by the transfers
-# next to it, which the model leaves out (section 9). Measure scaling where each rank has its own device.
+# next to it, which the model leaves out (section 6). Measure scaling where each rank has its own device.
 #
-# ## 13. Where the libraries do it
+# ## Which bugs hide in a training loop?
+#
+# *Needs: sections 2 and 3.* A training loop with three bugs. Bugs of all three kinds were found, and fixed, in public
+# projects.
+#
+# **Exercise 8.** Find three bugs.
+
+# %% exercise="ch03.bug_hunt"
+
+# %% [markdown]
+# <details><summary>Where such bugs were fixed (gives the answer away)</summary>
+#
+# - The order of an epoch: PyTorch Lightning never called `set_epoch` for distributed *batch* samplers, so their order
+#   never changed ([fixed in 2022](https://github.com/Lightning-AI/pytorch-lightning/pull/13396)).
+# - Gradient clipping: Determined clipped gradients when their averaging had perhaps not finished ([fixed in
+#   2020](https://github.com/determined-ai/determined/pull/602)).
+# - Early stopping: in YOLOv5 only rank 0 left the training loop, and the others hung. The feature was [merged with
+#   that known](https://github.com/ultralytics/yolov5/pull/4576) in 2021, switched off for several GPUs, and [fixed in
+#   2022](https://github.com/ultralytics/yolov5/pull/8345) by broadcasting the decision. In `as_found` every rank
+#   decides by its own loss; the effect is the same.
+# </details>
+#
+# ## Where do the libraries do it?
+#
+# *Needs: section 6; the last column is chapter 9's.*
 #
 # | | `nn.DataParallel` | `DistributedDataParallel` | FSDP (`fully_shard`) |
 # |---|---|---|---|
@@ -1208,67 +1219,64 @@ from dtlearn.train.__main__ import main
 main()
 
 # %% [markdown]
+# ## What is different on GPUs?
+#
+# *Needs: section 6.* The cells of this chapter's world run on NCCL when each rank has a GPU; the emulated link stays on
+# the CPU. There backward only *enqueues* kernels, and the all-reduces run on a stream of their own. `torch.profiler`
+# draws section 5's picture: check whether NCCL's kernels run at the same time as those of backward, or after them.
+# Measure what is exposed as a step of DDP, less one inside `no_sync()`, which sends nothing; and leave the first steps
+# out. Chapter 14 relates the time of a step to the peak of the hardware (MFU), and combines DDP with other strategies:
+# there a `DeviceMesh` says which ranks hold copies of the same shard.
+#
 # ### Myths
 #
 # **"DDP sums the gradients."** It averages. A sum would change the learning rate with the number of ranks.
 #
-# **"Each rank broadcasts its gradients."** N broadcasts would send (N-1) P bytes through every rank's link, where an
-# all-reduce needs less than 2 P.
-#
 # **"DDP updates the parameters on rank 0 and broadcasts them."** Every rank steps, with equal gradients. Parameters
 # are broadcast once, at the start; buffers before each forward pass.
 #
-# **"Averaging parameters is averaging gradients."** For SGD only, and only after every step (section 3).
-#
 # **"Each rank steps with 1/N of its gradient, and the results are averaged."** Averaging already divides by N. This
 # makes the learning rate N times smaller.
-#
-# **"The loss falls, so the gradients are right."** You have seen the loss of gradients that were four times too
-# large.
 #
 # **"N GPUs train N times as fast."** N ranks process up to N times the samples. Whether fewer *steps* are needed
 # depends on the noise in the gradients; beyond the critical batch size a larger batch saves little, however many
 # samples the data set has.
 #
 # **"The finer the batch is divided, the better the devices are used."** The all-reduce costs the same, however small
-# a rank's part. With less to compute, more of it is exposed (section 12).
-#
-# **"Distributed training prevents overfitting."** With the same global batch it makes the same steps as one process,
-# up to rounding. Much larger batches can even generalise worse (Keskar et al. 2017).
+# a rank's part. With less to compute, more of it is exposed (section 8).
 #
 # **"Data parallelism has the highest speed-up of all strategies."** It sends the gradients of the whole model in
 # every step, and needs memory for the whole model on every device. On the 10 Gb/s link above, two ranks are slower
 # than one. No strategy is best everywhere; chapter 14 compares them.
 #
 # **"Give every process the whole data set, DDP does the rest."** Then all ranks do the same work, and their mean is
-# one rank's gradient: N times the cost, no speed-up. A widely copied tutorial does that. It also uses `get_rank()` as
-# the GPU index, which fails on the second machine: use `LOCAL_RANK`.
+# one rank's gradient: N times the cost, no speed-up. A widely copied tutorial does that.
 #
 # **"DistributedSampler drops the remainder."** It pads: some samples count twice, unless `drop_last=True`.
 #
 # **"Set a different sampler seed on each rank."** Then ranks shuffle differently: some samples are used twice, others
 # never. Different seeds are for dropout and augmentation.
 #
-# ## 14. A bug hunt
+# ### Check yourself
 #
-# A training loop with three bugs. Bugs of all three kinds were found, and fixed, in public projects. **Exercise 8.**
-
-# %% exercise="ch03.bug_hunt"
-
-# %% [markdown]
-# <details><summary>Where such bugs were fixed (gives the answer away)</summary>
+# <details><summary>1,000 test samples on 16 ranks with a padded sampler. How many samples does a plain sum of the ranks' counts
+# have?</summary>
 #
-# - The order of an epoch: PyTorch Lightning never called `set_epoch` for distributed *batch* samplers, so their order
-#   never changed ([fixed in 2022](https://github.com/Lightning-AI/pytorch-lightning/pull/13396)).
-# - Gradient clipping: Determined clipped gradients when their averaging had perhaps not finished ([fixed in
-#   2020](https://github.com/determined-ai/determined/pull/602)).
-# - Early stopping: in YOLOv5 only rank 0 left the training loop, and the others hung. The feature was [merged with
-#   that known](https://github.com/ultralytics/yolov5/pull/4576) in 2021, switched off for several GPUs, and [fixed in
-#   2022](https://github.com/ultralytics/yolov5/pull/8345) by broadcasting the decision. In `as_found` every rank
-#   decides by its own loss; the effect is the same.
+# 1,008: ceil(1000/16) = 63 each. Eight are counted twice.
 # </details>
 #
-# ### Check yourself
+# <details><summary>Rank 0 trained on 1,000 tokens in this step, rank 1 on 3,000, each with its own mean loss under DDP. What
+# weight has a token of rank 0, compared with one of rank 1?</summary>
+#
+# Three times the weight: each rank's mean counts one half, and is spread over 1,000 or 3,000 tokens.
+# </details>
+#
+# <details><summary>Your script runs under torchrun on 8 GPUs without a sampler. The loss falls as on one GPU. What is
+# wrong?</summary>
+#
+# All ranks see the same batches. Their gradients are equal, and so is the mean: 8 times the cost of one GPU, for the
+# same step.
+# </details>
 #
 # <details><summary>A model of 1 billion parameters, float32 gradients, 64 ranks with links of 12.5 GB/s each way. How long does
 # the all-reduce of a step take at least?</summary>

@@ -37,8 +37,8 @@ EDITS = (
          {DIVIDE: " / dist.get_world_size()"}),
     Edit("the sum is that of all ranks, but each rank divides it by the length of its own part",
          {DIVIDE: " / len(shard)"}),
-    Edit("the sum of all ranks is divided by the length of the rank's own part times the number of ranks: that is how "
-         "many numbers there are only if all parts are equally long",
+    Edit("the sum of all ranks is divided by the length of the rank's own part times the number of ranks: that is the "
+         "number of all numbers only if all parts are equally long",
          {DIVIDE: " / (len(shard) * dist.get_world_size())"}),
     Edit("each rank divides the sum of its own numbers by how many all ranks have: the sum never reached the others",
          {RESULT: RESULT.replace("sum_and_count[0]", SUM)}),

@@ -26,7 +26,7 @@ def trust_ratio(weight: torch.Tensor, update_norm: torch.Tensor, coefficient: fl
 
 
 class LayerwiseOptimizer(torch.optim.Optimizer):
-    """What LARS and LAMB share: a step goes through the parameters, and each is updated on its own, by `_update`."""
+    """The base of LARS and LAMB: a step goes through the parameters, and each is updated on its own, by `_update`."""
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]

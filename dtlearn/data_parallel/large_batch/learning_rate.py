@@ -107,7 +107,7 @@ class WarmupThenCosine:
 
 
 def lr_factor(step: int, *, warmup: int, total: int) -> float:
-    """What the learning rate of update number `step` (from 0) is multiplied by.
+    """The factor of the learning rate of update number `step` (from 0).
 
     (step + 1) / warmup while warming up, then half a cosine: it is 1 at step `warmup` and would be 0 at step `total`.
     """

@@ -27,7 +27,7 @@ from .metrics import Metrics
 
 
 class Means(NamedTuple):
-    """What `mean_of_means` gives: the names of `Metrics`, and other numbers."""
+    """The result of `mean_of_means`: the names of `Metrics`, and other numbers."""
 
     loss: float
     accuracy: float
@@ -143,7 +143,7 @@ def _per_batch(model: nn.Module, batches: Iterable[Batch], loss_fn: LossFn, num_
 
 
 def _has_ranks(group: dist.ProcessGroup | None) -> bool:
-    """Without a group there is one process, and its sums are the sums."""
+    """One process without a group: its sums are the sums."""
     return group is not None or (dist.is_available() and dist.is_initialized())
 
 

@@ -15,7 +15,7 @@ from dtlearn.models.reference import LossFn
 
 @dataclass(frozen=True, eq=False)
 class Metrics:
-    """What an evaluation found, over all the samples it counted. `a + b` is the evaluation of both parts together.
+    """The result of an evaluation, over all the samples it counted. `a + b` is the evaluation of both parts together.
 
     Attributes:
         loss_sum: sum of the losses of the samples.
@@ -31,13 +31,13 @@ class Metrics:
 
     @classmethod
     def nothing(cls, num_classes: int) -> Metrics:
-        """Of no samples: where a sum begins."""
+        """Counts of no samples: the beginning of a sum."""
         zeros = torch.zeros(num_classes, dtype=torch.int64)
         return cls(0.0, zeros, zeros, zeros)
 
     @classmethod
     def of(cls, outputs: torch.Tensor, targets: torch.Tensor, loss_fn: LossFn) -> Metrics:
-        """Of one batch, or of all predictions at once.
+        """Counts of one batch, or of all predictions at once.
 
         Args:
             outputs: (B, C) scores, one per class; the largest is the prediction.
@@ -87,12 +87,12 @@ class Metrics:
 
     @property
     def loss(self) -> float:
-        """Mean over the samples; NaN if there are none."""
+        """Mean over the samples; NaN without any."""
         return self.loss_sum / self.count if self.count else float("nan")
 
     @property
     def accuracy(self) -> float:
-        """Share of the samples that were predicted rightly, 0 to 1; NaN if there are none."""
+        """Share of the samples that were predicted rightly, 0 to 1; NaN without any."""
         return self.correct / self.count if self.count else float("nan")
 
     @property
@@ -102,7 +102,7 @@ class Metrics:
 
     @property
     def macro_f1(self) -> float:
-        """Mean of F1 over the classes that occur among targets or predictions; NaN if there are none."""
+        """Mean of F1 over the classes that occur among targets or predictions; NaN without any."""
         return self.f1.nanmean().item()
 
     def __str__(self) -> str:

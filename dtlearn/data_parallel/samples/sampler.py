@@ -74,7 +74,7 @@ def shard_indices(
 
 
 def shard_size(n: int, num_replicas: int, drop_last: bool) -> int:
-    """How many samples each rank gets: n / N, rounded down or up."""
+    """The number of samples of each rank: n / N, rounded down or up."""
     return n // num_replicas if drop_last else -(-n // num_replicas)
 
 
@@ -91,7 +91,7 @@ def check_shard(n: int, num_replicas: int, rank: int) -> None:
 
 
 class _ShardSampler(Sampler[int]):
-    """What the samplers share: the data set's size, and who of how many this rank is."""
+    """The common part of the samplers: the data set's size, and who of how many this rank is."""
 
     def __init__(
         self,
