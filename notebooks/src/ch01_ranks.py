@@ -3,7 +3,7 @@
 #
 # **The question.** How do many processes become one training job?
 #
-# You need PyTorch's training loop, and nothing else. Machine: four processes on any machine; a laptop will do. Time: 75
+# You need PyTorch's training loop, and nothing else. Machine: four processes on any machine; a laptop will do. Time: 74
 # minutes for the core path; the sections of "Further" in any order, when you need them.
 #
 # | core path | what | minutes |

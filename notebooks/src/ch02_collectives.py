@@ -3,7 +3,7 @@
 #
 # **The question.** What do ranks say to each other, and what does it cost?
 #
-# Builds on: chapter 1. Ranks: 4; a few cells use 8. Time: 75 minutes for the core path; the sections of "Further" in
+# Builds on: chapter 1. Ranks: 4; a few cells use 8. Time: 74 minutes for the core path; the sections of "Further" in
 # any order, when you need them.
 #
 # | core path | what | minutes |
@@ -11,7 +11,7 @@
 # | 1. What do ranks say to each other? | eight collectives | 5 |
 # | 2. What does a naive all-reduce cost? | all through rank 0 | 5 |
 # | 3. How can all links share the work? | a ring, drawn and by hand | 7 |
-# | 4. How does a ring hang? | a deadlock; exercises 1 to 3, the ring: 12, 10 and 15 | 4, and 37 |
+# | 4. How does a ring hang? | a deadlock, and the ring without one | 4, and exercises 1, 2 and 3: 37 |
 # | 5. How is it written down? | a plan, as data | 4 |
 # | 6. What does it cost? | the alpha-beta model, measured | 9 |
 # | 7. Which one when? | the rules, and their reasons | 3 |

@@ -3,7 +3,7 @@
 #
 # **The question.** How do copies of a model stay one model?
 #
-# Builds on: chapter 2. Ranks: 4; what is measured on an emulated link uses 2. Time: 75 minutes for the core path; the
+# Builds on: chapter 2. Ranks: 4; what is measured on an emulated link uses 2. Time: 76 minutes for the core path; the
 # sections of "Further" in any order, when you need them.
 #
 # | core path | what | minutes |
@@ -12,7 +12,7 @@
 # | 2. Which rank sees which sample? | a sampler | 3, and exercise 1: 12 |
 # | 3. How do gradients become one? | the naive way | 4, and exercise 2: 12 |
 # | 4. What is slow about it? | a recorded step | 2 |
-# | 5. How can communication hide? | buckets and hooks | 5, and a stretch, exercise 3: 20 |
+# | 5. How can communication hide? | buckets and hooks; the exercise is a stretch | 5, and exercise 3: 20 |
 # | 6. What does it gain? | naive, ours and torch's, measured | 4 |
 # | 7. How does it break? | a sum in place of a mean | 3 |
 # | 8. How far does it scale? | the arithmetic, and when to use it | 6 |
