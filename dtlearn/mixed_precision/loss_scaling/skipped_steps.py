@@ -6,7 +6,8 @@ is still too large, is over too soon.
 
 How others do it: with torch alone, users compare `scaler.get_scale()` before and after `update()`: it falls if a step
 was skipped. With several optimizers that does not say whose, and it says nothing if `update` is given a scale. Hugging
-Face Accelerate notes whether `optimizer.step` was called, as the function below does, and its scheduler asks for that.
+Face Accelerate notes whether `optimizer.step` was called. With a fused optimizer that is not enough: torch's scaler
+calls its `step` always, and the kernel skips (huggingface/accelerate, issue 4242). The function below asks for both.
 """
 
 from __future__ import annotations
@@ -32,21 +33,26 @@ def step_unless_skipped(
     Call `scaler.update()` after it.
 
     Args:
-        scaler: `GradScaler` of this package or of torch. Not torch's with a fused optimizer, whose
-            `step` is called also for gradients that overflowed, and skips inside.
-        optimizer: whose gradients are there.
+        scaler: `GradScaler` of this package or of torch.
+        optimizer: whose gradients are there. If it is fused, torch's scaler calls its `step` for gradients that
+            overflowed as well, and tells it so in `found_inf`.
         scheduler: one that moves with each step, if there is one.
 
     Returns:
         Whether the step was taken: count steps, and update averages of the weights, only then.
     """
     calls: list[bool] = []
-    hook = optimizer.register_step_post_hook(lambda *_: calls.append(True))
+
+    def note(called: torch.optim.Optimizer, *_: Any) -> None:
+        overflow = getattr(called, "found_inf", None)  # torch's scaler sets it for the call of a fused step
+        calls.append(overflow is None or not bool(overflow))
+
+    hook = optimizer.register_step_post_hook(note)
     try:
         scaler.step(optimizer)
     finally:
         hook.remove()
-    was_taken = bool(calls)
+    was_taken = any(calls)
     if was_taken and scheduler is not None:
         scheduler.step()
     return was_taken
