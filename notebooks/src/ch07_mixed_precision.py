@@ -75,6 +75,7 @@ def batches(steps):
     for x, y in corpus.batches(steps, 16, 32):
         yield x[rank::world_size].to(device), y[rank::world_size].to(device)
 
+
 # %%
 # %%ranks -o naive
 def train(dtype, steps=4):
@@ -320,7 +321,7 @@ show(
         scales=(0, 16),
         ranges=(BF16, FP16),
         title="A loss scale moves the gradients into the range of fp16",
-        label="outputs of 5 layers of a GPT of 4 blocks, 64 x 1,024 tokens",
+        label="GPT of 4 blocks, 64 x 1,024 tokens",
     ),
     alt="Histograms of the gradients of 5 layers' outputs over powers of two, twice. Not "
     "scaled, nearly all of the gradients of queries become 0 in fp16, more than half of "
@@ -379,7 +380,10 @@ from dtlearn.viz.mixed_precision.loss_curves import loss_curves as draw_losses
 by_kind = {curve.kind: curve for curve in curves}
 show(
     draw_losses(
-        {kind: by_kind[kind].losses for kind in ("fp32", "bf16", "fp16", "fp16 unscaled")},
+        {
+            kind: by_kind[kind].losses
+            for kind in ("fp32", "bf16", "fp16", "fp16 unscaled")
+        },
         title="Without a loss scale fp16 trains worse",
         label="1,024 x 512 tokens",
     ),
@@ -580,7 +584,9 @@ for name, dtype, context in (
     for samples in (8, 64):
         total = bytes_kept(samples, dtype, context())
         in_fp32 = whole.setdefault(samples, total)  # fp32 comes first
-        row[f"{samples} sequences"] = f"{total / 1e6:.1f} MB, {100 * total / in_fp32:.0f} %"
+        row[f"{samples} sequences"] = (
+            f"{total / 1e6:.1f} MB, {100 * total / in_fp32:.0f} %"
+        )
     rows.append(row)
 rank_table(
     rows, caption="Kept for backward: GPT with 0.8 million parameters, 64 tokens each"

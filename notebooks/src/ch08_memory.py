@@ -106,6 +106,7 @@ def my_batch(samples=32):
     x, y = next(corpus.batches(1, samples, 64))
     return tuple(t[rank::world_size].contiguous().to(device) for t in (x, y))
 
+
 # %%
 # %%ranks -o records
 model = DistributedDataParallel(fresh_model())
@@ -202,6 +203,7 @@ fresh_state = dtlearn.predict(
     unit="MB",
     id="ch08.fresh_state",
 )
+
 
 # %% jupyter={"source_hidden": true}
 def state_bytes(optimizer):
@@ -357,6 +359,7 @@ kept_loss.reveal(grown=held[-1] - held[-2], nodes=leaks.num_graph_nodes(losses[-
 # A leak that fills a GPU looks different. Here a loop measures a validation loss after each epoch, and keeps it. No
 # backward pass ever goes through that graph, so nothing releases what it has saved:
 
+
 # %%
 def validate(keep, epochs=6):
     """Bytes alive after each validation."""
@@ -393,6 +396,7 @@ show(
 #
 # Activations are results that can be computed again. So why keep them? The naive idea is to tell PyTorch not to, with
 # `torch.no_grad()` around the blocks:
+
 
 # %%
 class ForgetfulGPT(GPT):
@@ -457,10 +461,10 @@ extra_time.reveal(round(100 * forward / (forward + backward)))
 # %% [markdown]
 # What does such a **checkpoint** do?
 #
-# | | |
-# |---|---|
-# | forward | run the function without a graph, so that nothing inside it is kept; keep its inputs and the state of the random numbers |
-# | backward | detach the inputs; set that state again; run the function with a graph; go backward through it; hand on the gradients of the inputs |
+# - **forward**: run the function without a graph, so that nothing inside it is kept; keep its inputs and the state of
+#   the random numbers;
+# - **backward**: detach the inputs; set that state again; run the function with a graph; go backward through it; hand
+#   on the gradients of the inputs.
 #
 # The page does that for functions of tensors, with an operation that has a backward of its own. (It answers an
 # exercise in Further, "Can you write a checkpoint?": leave it folded if you want to do that one.)
@@ -496,6 +500,7 @@ class CheckpointedGPT(GPT):
 
 def pytorchs(block, x):
     return torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)
+
 
 # %%
 # %%ranks -o checkpointed
@@ -553,6 +558,7 @@ best = dtlearn.predict.choice(
 
 # %% jupyter={"source_hidden": true}
 from dtlearn.memory import MemoryLedger, checkpoint_every, segment_peak
+
 
 def activations_at_peak(layers, make_input, k):
     """Counted: the maximum of activations in a forward and backward pass in segments of k."""
@@ -688,7 +694,7 @@ show(
 # | way | what falls | price |
 # |---|---|---|
 # | a checkpoint around every block | activations, to the inputs of blocks | one more forward pass, a third more computation |
-# | around some blocks | so much of them | so much of it |
+# | a checkpoint around some blocks | a part of them | a part of that |
 # | selective | activations that are cheap to compute | little computation; which ones depends on the block |
 # | micro-batches | activations, to those of one | smaller products, which use a GPU less well |
 # | offload | nearly all activations | each byte crosses the link to the host twice |
@@ -774,7 +780,8 @@ slider_panel(
 # accumulation, as long as the products stay large. Then checkpoints, around as many blocks as needed and no more.
 # Offload if the link is fast and the computation long. And if parameters, gradients and state alone do not fit, shard
 # them: that is chapter 9.
-#
+
+# %% [markdown]
 # # Further
 #
 # Each section stands alone, after the core path; it uses what the folded cells of sections 2 and 6 gave the ranks.
@@ -929,8 +936,9 @@ show(
 # %% [markdown]
 # ## Which lines leak?
 #
-# *Needs: section 5.* The ledger says which lines made what stays, here the first three. It cannot say who keeps it:
-# that you have to find in the loop, which has the leak, and not in these lines.
+# *Needs: section 5, and the folded cell of the section before.* The ledger says which lines made what stays, here the
+# first three. It cannot say who keeps it: that you have to find in the loop, which has the leak, and not in these
+# lines.
 
 # %% jupyter={"source_hidden": true}
 torch.manual_seed(0)
@@ -994,6 +1002,7 @@ rank_table(rows, caption="What keeping something costs per step")
 #
 # The operation is called with `.apply(...)`. Its `backward` runs only if one of the *tensors given to `apply`*
 # requires a gradient. An example, $y = x^n$:
+
 
 # %%
 class Power(torch.autograd.Function):
@@ -1107,6 +1116,7 @@ from dtlearn.memory.saving import accumulation
 
 dtlearn.show_source(accumulation.accumulate_losses, docstring=False)
 dtlearn.show_source(accumulation.accumulate_gradients, docstring=False)
+
 
 # %% jupyter={"source_hidden": true}
 def accumulation_peak(accumulate, num_microbatches):
@@ -1508,31 +1518,15 @@ rank_table(
 )
 
 # %% [markdown]
-# The largest number of sequences at once, with full recomputation and 16 bytes per parameter:
-
-# %% jupyter={"source_hidden": true}
-gpus = ("RTX 4090", "A100 80GB", "H200", "B200")
-rows = []
-for model in published.MODELS.values():
-    row = {"model": model.name, "tokens": f"{model.context:,}"}
-    row["state, GB"] = (
-        f"{sum(training_state(model.num_parameters, 'mixed 16').values()) / 1e9:,.0f}"
-    )
-    for name in gpus:
-        most = fits.largest_batch(model, published.GPUS[name], recomputation="full")
-        row[name] = str(most) if most else "-"
-    rows.append(row)
-rank_table(rows, caption="Sequences that fit on one GPU; -: not even one")
-
-# %% [markdown]
-# Left out are the CUDA context, NCCL's buffers and fragmentation, a few GB: so the single sequence of GPT-2 1.5B on
-# an RTX 4090, with 0.05 GB to spare, would fail in practice. Gradients are counted as if they were there all the
-# time, as they are with accumulation or DDP.
+# Left out are the CUDA context, NCCL's buffers and fragmentation, a few GB: what fits with less to
+# spare would fail in practice. Gradients are counted as if they were there all the time, as they are with accumulation
+# or DDP.
 #
 # ## What if one rank recomputes and another does not?
 #
 # *Needs: section 6.* The second pass repeats everything, so collectives in the segment are called twice. That is
 # right as long as **all** ranks do so. Here only rank 0 has a checkpoint:
+
 
 # %%
 # %%ranks --expect deadlock
@@ -1621,8 +1615,8 @@ print(f"our ledger:        {steps['plain'].peak.bytes:,} bytes at the peak")
 # %% [markdown]
 # ### Check yourself
 #
-# <details><summary>A job dies in the first <code>optimizer.step()</code>, after a forward and a backward pass that went well. Why
-# there?</summary>
+# <details><summary>A job dies in the first <code>optimizer.step()</code>, after a forward and a backward pass that went
+# well. Why there?</summary>
 #
 # The state of Adam is made in the first step: 8 bytes per fp32 parameter that were not there before.
 # </details>

@@ -66,10 +66,8 @@ def quantize_blocks(x: torch.Tensor, fmt: Format = FP8_E4M3, *, round_up: bool =
     _check(x, fmt)
     blocks = x.detach().unflatten(-1, (-1, BLOCK))  # (..., C / 32, 32)
     amax = blocks.abs().amax(-1, keepdim=True).double()
-    if round_up:
-        exponent = (amax / fmt.largest).log2().ceil()  # of the scale; -inf for a block of zeros
-    else:
-        exponent = amax.log2().floor() - fmt.largest_exponent
+    rounded_up, specified = (amax / fmt.largest).log2().ceil(), amax.log2().floor() - fmt.largest_exponent
+    exponent = rounded_up if round_up else specified  # of the scale; -inf for a block of zeros
     exponent = exponent.clamp(-SCALE_BIAS, SCALE_BIAS)
     elements = round_to_nearest_even(blocks.double() / exponent.exp2(), fmt, saturate=True)
     codes = torch.where(amax.isfinite(), exponent + SCALE_BIAS, NAN_SCALE).squeeze(-1)

@@ -1,4 +1,4 @@
-"""What must not move when a step is skipped: the learning rate's schedule, counts of steps, averages of the weights.
+"""Steps that were skipped, and what must not move then: learning-rate schedules, counts, averages of the weights.
 
 The optimizer's own count (Adam's bias correction) stands still by itself, as its `step` is not called. A schedule does
 not: `scheduler.step()` after a skipped step lowers the rate for nothing, and a warm-up, in whose first steps the scale
@@ -18,7 +18,7 @@ import torch
 
 
 class Scaler(Protocol):
-    """What is asked of a scaler: ours or torch's."""
+    """The protocol of a scaler: ours or torch's."""
 
     def step(self, optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> Any: ...
 

@@ -29,7 +29,7 @@ _LARGEST, _LEAST = 0.86, 0.004  # a row's height; a bar that would be lower is n
 
 
 def fate(exponent: int, fmt: Format) -> str:
-    """What a format makes of the numbers in [2^e, 2^(e+1)): a key of the legend."""
+    """Return what a format makes of the numbers in [2^e, 2^(e+1)): a key of the legend."""
     if 2.0 ** (exponent + 1) <= fmt.smallest_subnormal / 2:
         return "becomes 0"
     if exponent < fmt.smallest_exponent:

@@ -1,4 +1,4 @@
-"""Ranks as boxes, with what each of them holds and how large the gradients are: who sees an overflow, and who does not."""
+"""Ranks as boxes, with what each of them holds and its gradients: who sees an overflow, and who does not."""
 
 from __future__ import annotations
 
