@@ -110,7 +110,7 @@ def test_lookups_name_what_there_is(tmp_path):
 @pytest.mark.parametrize(
     ("asked", "says"),
     [
-        ("ch07.nope", "the exercises of ch07 are ch07.format_limits, "),
+        ("ch07.nope", "the exercises of ch07 are ch07.master_weights, "),
         ("ch12_tensor_parallel.nope", "the exercises of ch12 are ch12.split_and_reassemble, "),
         ("ch12", "the exercises of ch12 are "),
         ("ch12.row_paralel", "did you mean ch12.row_parallel?"),

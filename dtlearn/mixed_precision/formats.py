@@ -59,22 +59,22 @@ class Format:
 
     @property
     def bias(self) -> int:
-        """What is subtracted from the exponent field."""
+        """The number that is subtracted from the exponent field."""
         return (1 << (self.exponent_bits - 1)) - 1
 
     @property
     def smallest_exponent(self) -> int:
-        """Of a normal number; subnormal numbers have it too."""
+        """The exponent of a normal number; subnormal numbers have it too."""
         return 1 - self.bias
 
     @property
     def largest_exponent(self) -> int:
-        """Of a finite number."""
+        """The largest exponent of a finite number."""
         return self.bias if self.has_infinity else self.bias + 1
 
     @property
     def epsilon(self) -> float:
-        """From 1 to the next number. The rounding error of a normal number is at most half of it, relatively."""
+        """The distance from 1 to the next number. Rounding a normal number errs by at most half of it, relatively."""
         return 2.0**-self.mantissa_bits
 
     @property

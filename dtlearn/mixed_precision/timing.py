@@ -1,4 +1,4 @@
-"""How long a step in mixed precision takes beside PyTorch's, and an average of gradients in 32 and in 16 bits.
+"""Times of a step in mixed precision beside PyTorch's, and an average of gradients in 32 and in 16 bits.
 
 Both functions run on the ranks and take their times in turns:
 `run_ranks(time_steps_on_rank, 2, MixedPrecisionWorkload(), 9)`.
@@ -37,7 +37,7 @@ _WARM = 2
 
 @dataclass(frozen=True)
 class MixedPrecisionWorkload:
-    """What is trained: a GPT of these sizes, on random tokens.
+    """The model to train: a GPT of these sizes, on random tokens.
 
     Attributes:
         config: the default has 3.2 million parameters.

@@ -44,6 +44,7 @@ _NAMES = {
     "mixed_precision.loss_curves": "loss_curves",
     "mixed_precision.loss_scale": "loss_scale",
     "mixed_precision.number_bits": "number_bits",
+    "mixed_precision.overflow_boxes": "overflow_boxes",
     "mixed_precision.rank_drift": "rank_drift",
     "mixed_precision.reduction_error": "reduction_error",
     "mixed_precision.small_updates": "small_updates",

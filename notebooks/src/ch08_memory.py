@@ -3,73 +3,44 @@
 #
 # **The question.** Where do the bytes go?
 #
-# Builds on: chapters 3 and 7. Ranks: 4. Time: two sittings.
+# Builds on: chapters 3 and 7. Ranks: 4. Time: 75 minutes for the core path; the sections of "Further" in any order,
+# when you need them.
 #
-# | | what | read and run | exercises |
-# |---|---|---|---|
-# | **A. Where they go**, sections 1 to 6 | a ledger of every byte of a step, the state of an optimizer, activations, the peak, a leak | 45 minutes | 4, 60 minutes |
-# | **B. Holding fewer**, sections 7 to 15 | recomputation, accumulation, offload, what fits on which GPU | 60 minutes | 4, 70 minutes |
+# | core path | what | minutes |
+# |---|---|---|
+# | 1. What would help? | a job that ran out of memory | 2 |
+# | 2. Where does a step keep its bytes? | a ledger of every byte; by hand | 7, and exercise 1: 15 |
+# | 3. What does the optimizer hold? | its state; 16, 18 or 20 bytes | 4 |
+# | 4. What are activations? | what each operation keeps; formula and ledger | 4 |
+# | 5. What grows from step to step? | a leak | 4 |
+# | 6. What can be computed again? | recomputation; the page; every k layers | 8, and exercise 2: 20 |
+# | 7. How does it break? | a checkpoint that forgets | 3 |
+# | 8. What does a lower peak cost, and what fits? | six ways in one picture; models that you do not have | 8 |
 #
-# After sitting A you can say before a run how many bytes each rank will hold, and when; a ledger agrees to the byte.
-# After sitting B you know five ways to hold fewer bytes (full and selective recomputation, accumulation, offload, an
-# optimizer in backward), what each of them costs, and whether a model fits on a GPU that you do not have.
+# After it you can say before a run how many bytes each rank will hold, and when; and what recomputation, smaller
+# micro-batches and offload save and cost.
 #
-# No GPU is needed: bytes are counted, and they are the same on a laptop. MB are $10^6$ bytes here and GB $10^9$;
-# section 13 says where this matters.
+# No GPU is needed: bytes are counted, and they are the same on a laptop. MB are $10^6$ bytes here and GB $10^9$. (GiB
+# are $2^{30}$, 7.4 % more; PyTorch's messages count in GiB.)
 
 # %% jupyter={"source_hidden": true}
 # %load_ext dtlearn
-import contextlib
-import inspect
-from functools import partial
-
 import torch
 
 import dtlearn
-from dtlearn import memory
-from dtlearn.memory import (
-    CONVENTIONS,
-    MemoryLedger,
-    OffloadActivations,
-    checkpoint_every,
-    gpt_activations,
-    live_after_each,
-    operation_costs,
-    page_checkpoint,
-    record_step,
-    segment_peak,
-    table_bytes,
-    training_state,
-)
-from dtlearn.memory.arithmetic import activations, block_variants, fits, published
-from dtlearn.memory.recomputation import selective
-from dtlearn.memory.saving import accumulation, leaks, offload, variants
-from dtlearn.models import GPT, GPTConfig, gpt, load_corpus, next_token_loss
-from dtlearn.notebook.panels import Slider, slider_panel
-from dtlearn.viz import (
-    fit_bars,
-    held_after_steps,
-    memory_front,
-    module_map,
-    peak_over_k,
-    peak_words,
-    rank_table,
-    recomputation_grid,
-    show,
-    stacked_bars,
-    step_memories,
-    step_memory,
-)
-from dtlearn.viz.units import parse_quantity
+from dtlearn.models import GPT, GPTConfig, load_corpus, next_token_loss
+from dtlearn.viz import rank_table, show
 
 torch.set_num_threads(1)  # small tensors: more threads would only wait for each other
+config = GPTConfig(hidden_size=128)
+batch = next(load_corpus().batches(1, 8, 64))  # for the cells that run without ranks
 world = dtlearn.world(4)
 world
 
 # %% [markdown]
-# # A. Where they go
+# # The core path
 #
-# ## 1. Out of memory
+# ## 1. What would help?
 #
 # A training job on a GPU of 80 GB runs for a while, then ends with a message like this:
 #
@@ -96,12 +67,12 @@ helps = dtlearn.predict.choice(
 # %% [markdown]
 # To answer it, one has to know what lies in that memory at the moment of the error. So we count.
 #
-# ## 2. A step, byte by byte
+# ## 2. Where does a step keep its bytes?
 #
 # `record_step` runs a training step under a **memory ledger**. The ledger notes every **storage**, which is the memory
 # behind a tensor and all its views: how many bytes, what for, which operation of which module made it, and when it was
-# gone. It runs two steps and records the second: the first is special, as section 3 shows. Here the GPT of chapter 3
-# trains on 4 ranks with DDP and AdamW, with 8 sequences of 64 tokens on each rank.
+# gone. It runs two steps and records the second. Here the GPT of chapter 3 trains on 4 ranks with DDP and AdamW, with 8
+# sequences of 64 tokens on each rank. (The folded cell gives the ranks `fresh_model()` and `my_batch()`.)
 
 # %%
 largest = dtlearn.predict.choice(
@@ -116,20 +87,19 @@ largest = dtlearn.predict.choice(
     id="ch08.largest",
 )
 
-# %%
-# %%ranks -o records
+# %% jupyter={"source_hidden": true}
+# %%ranks --setup
 from torch.nn.parallel import DistributedDataParallel
 
 from dtlearn.memory import record_step
 from dtlearn.models import GPT, GPTConfig, load_corpus, next_token_loss
 
 corpus = load_corpus()
-CONFIG = GPTConfig(hidden_size=128)
 
 
-def fresh_model(config=CONFIG):
+def fresh_model():
     torch.manual_seed(0)
-    return GPT(config).to(device)
+    return GPT(GPTConfig(hidden_size=128)).to(device)
 
 
 def my_batch(samples=32):
@@ -137,6 +107,8 @@ def my_batch(samples=32):
     return tuple(t[rank::world_size].contiguous().to(device) for t in (x, y))
 
 
+# %%
+# %%ranks -o records
 model = DistributedDataParallel(fresh_model())
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
 record_step(model, optimizer, my_batch(), next_token_loss)
@@ -145,6 +117,8 @@ record_step(model, optimizer, my_batch(), next_token_loss)
 largest.reveal()
 
 # %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
+from dtlearn.viz import peak_words, step_memory
+
 show(
     step_memory(
         records[0],
@@ -164,11 +138,10 @@ show(
 # - **Activations** pile up in the forward pass. Backward goes through the layers in reverse order and releases each
 #   activation when it has been used.
 # - **Gradients** come as activations go.
-# - **Temporaries** are made and gone again within an operation or a few.
+# - **Temporaries** are made and gone again within one or a few operations.
 # - **Communication** is DDP's buckets, from which the gradients are sent. (The notch near the start: after its first
-#   step DDP makes its buckets once more, in the order in which the gradients came. Section 12 comes back to buckets.)
-# - **Inputs** are the batch; here they are too small to see. **Buffers**, such as the statistics of a batch norm, would
-#   have a category, too; a GPT has none.
+#   step DDP makes its buckets once more, in the order in which the gradients came.)
+# - **Inputs**, the batch, are too small to see.
 #
 # The parameters, which many people mean by "the model", are about a tenth of the peak. Now halve the number of samples:
 
@@ -181,24 +154,11 @@ record_step(model, optimizer, my_batch(samples=16), next_token_loss)
 # %% jupyter={"source_hidden": true}
 helps.reveal(full=records[0].peak.bytes / 1e6, half=half[0].peak.bytes / 1e6)
 
-# %% jupyter={"source_hidden": true}
-rank_table(
-    [
-        {
-            "samples per rank": samples,
-            **{c: f"{n / 1e6:.2f}" for c, n in of[0].peak.by_category.items() if n > 1e5},
-            "peak": f"{of[0].peak.bytes / 1e6:.2f}",
-        }
-        for samples, of in ((8, records), (4, half))
-    ],
-    caption="MB at the peak, by category (those with less than 0.1 MB are left out)",
-)
-
 # %% [markdown]
-# ### By hand
+# The activations halve; all else stays as it was.
 #
-# The categories can be counted with a pencil. Take one linear layer from 3 to 2 numbers, 4 samples, fp32 (4 bytes a
-# number), SGD with momentum:
+# **By hand.** The categories can be counted with a pencil. Take one linear layer from 3 to 2 numbers, 4 samples, fp32
+# (4 bytes a number), SGD with momentum:
 #
 # | category | what | numbers | bytes |
 # |---|---|---|---|
@@ -206,20 +166,20 @@ rank_table(
 # | gradients | as the parameters | 8 | 32 |
 # | optimizer state | one momentum for each parameter | 8 | 32 |
 # | inputs | 4 samples of 3 numbers, 4 targets of 2 | 20 | 80 |
-# | activations | what backward needs: see below | | |
+# | activations | what backward needs: see below | 8 | 32 |
 #
 # The gradient of the weight is a product of the layer's input and the gradient of its output. So the layer must keep
 # its **input**; but that is the batch, which is there anyway and is counted as such. The mean squared error behind it
-# keeps its own input, the output of the layer: 4 x 2 numbers, 32 bytes. The ledger agrees. It prints the most that
-# there was of each category. The table leaves out the 68 bytes of temporaries: the loss, its gradient (4 bytes) and the
-# gradient of the output (32). On a CPU the loss, one number, takes 32 bytes: `mse_loss` makes it in a storage for all
-# eight squares.
+# keeps its own input, the output of the layer: 4 x 2 numbers. The ledger agrees. It prints the maximum of each category
+# (temporaries are the loss and gradients of results, which last for a moment):
 
 # %%
+from dtlearn.memory import record_step
+
 layer = torch.nn.Sequential(torch.nn.Linear(3, 2))
 optimizer = torch.optim.SGD(layer.parameters(), lr=0.1, momentum=0.9)
-batch = torch.randn(4, 3), torch.randn(4, 2)
-record = record_step(layer, optimizer, batch, torch.nn.functional.mse_loss)
+pair = torch.randn(4, 3), torch.randn(4, 2)
+record = record_step(layer, optimizer, pair, torch.nn.functional.mse_loss)
 {category: max(line) for category, line in record.timeline().items() if any(line)}
 
 # %% [markdown]
@@ -228,76 +188,59 @@ record = record_step(layer, optimizer, batch, torch.nn.functional.mse_loss)
 # %% exercise="ch08.count_a_step"
 
 # %% [markdown]
-# How does the ledger see all this? It uses two of PyTorch's mechanisms. A `TorchDispatchMode` is called for every
-# operation, with its inputs and its results. The ledger looks up the *storage* of each tensor: a view, a tied weight or
-# the result of an in-place operation is no new memory. When a storage is released, the ledger is told.
-# `saved_tensors_hooks` are called for every tensor that autograd keeps for backward: these are the activations. This is
-# `record_step`:
-
-# %%
-dtlearn.show_source(memory.record_step, docstring=False)
-
-# %% [markdown]
-# ## 3. The state of an optimizer
+# How does the ledger see all this? A `TorchDispatchMode` is called for every operation, with its inputs and its
+# results, and the ledger looks up the *storage* of each tensor: a view or the result of an in-place operation is no
+# new memory. `saved_tensors_hooks` are called for every tensor that autograd keeps for backward: these are the
+# activations.
 #
-# An optimizer has just been made: `optimizer = torch.optim.Adam(model.parameters())`.
+# ## 3. What does the optimizer hold?
 
 # %%
 fresh_state = dtlearn.predict(
-    "The model has 0.8 million fp32 parameters. How many bytes of state does a new Adam "
-    "hold, before its first step?",
-    unit="bytes",
+    "A GPT with 0.8 million fp32 parameters, 3.3 MB, begins to train with Adam. You note the "
+    "bytes in use right after `backward()` in the first step, and again in the second. By how "
+    "many MB is the second number higher?",
+    unit="MB",
     id="ch08.fresh_state",
 )
 
 
-# %%
+# %% jupyter={"source_hidden": true}
 def state_bytes(optimizer):
     """Bytes of all tensors in the state of an optimizer."""
     states = optimizer.state.values()
     return sum(t.nbytes for state in states for t in state.values() if torch.is_tensor(t))
 
 
-config = GPTConfig(hidden_size=128)
-corpus = load_corpus()
-batch = next(corpus.batches(1, 8, 64))
-rows, new = [], {}
+state_after = {}
 for name, make in (
     ("SGD", lambda p: torch.optim.SGD(p, lr=0.1)),
-    ("SGD, momentum", lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9)),
+    ("SGD with momentum", lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9)),
     ("Adam", lambda p: torch.optim.Adam(p, lr=1e-3)),
 ):
     torch.manual_seed(0)
     model = GPT(config)
     optimizer = make(model.parameters())
-    new[name] = state_bytes(optimizer)
     next_token_loss(model(batch[0]), batch[1]).backward()
+    before = state_bytes(optimizer)
     optimizer.step()
-    row = {"optimizer": name, "bytes after the first step": state_bytes(optimizer)}
-    row["per parameter"] = f"{state_bytes(optimizer) / config.num_parameters:.4f}"
-    rows.append(row)
+    state_after[name] = before, state_bytes(optimizer)
 
 # %% jupyter={"source_hidden": true}
-fresh_state.reveal(new["Adam"])
-
-# %% jupyter={"source_hidden": true}
-rank_table(rows, caption=f"{config.num_parameters:,} parameters in fp32")
+before, after = state_after["Adam"]
+fresh_state.reveal(round((after - before) / 1e6, 1))
 
 # %% [markdown]
-# Adam keeps two moments for each parameter, 8 bytes. What is above 8 is a count of steps, 4 bytes for each of the
-# parameter *tensors*. The state is made in the first `step()`. That is why a job can go through a whole forward and
-# backward pass and run out of memory right after it; and why `record_step` records the second step.
+# Adam keeps two moments for each parameter, 8 bytes (and a count of steps, 4 bytes for each parameter *tensor*); SGD
+# with momentum keeps one, SGD none. The state is made in the first `step()`. That is why a job can go through a whole
+# forward and backward pass and run out of memory right after it; and why `record_step` records the second step.
 #
-# With 16-bit weights the optimizer holds more: fp32 masters, too (chapter 7). Not every parameter counts in the same
-# way: a **frozen** one (`requires_grad=False`) has neither gradient nor state, and a **tied** one, such as an embedding
-# that is also the output layer, is one tensor with two names and counts once.
-
-# %% [markdown]
-# **Exercise 2.** The training state of a model, under each convention.
-
-# %% exercise="ch08.adam_state"
+# With 16-bit weights the optimizer holds fp32 masters, too (chapter 7). How much is that together? Texts say 16, 18
+# or 20 bytes per parameter. All are correct: they count different gradients.
 
 # %% jupyter={"source_hidden": true}
+from dtlearn.memory import CONVENTIONS
+
 rank_table(
     [
         {
@@ -315,10 +258,13 @@ rank_table(
 )
 
 # %% [markdown]
-# ## 4. Activations
+# So mixed precision does not shrink this part. (With less than fp32 for masters or moments it does: see "Can the
+# optimizer's state have fewer bits?" in Further.)
 #
-# **Activations** are what the forward pass keeps for the backward pass. It is not "the outputs of all layers". Each
-# operation keeps what its own derivative needs, and nothing else:
+# ## 4. What are activations?
+#
+# They are what the forward pass keeps for the backward pass, and not "the outputs of all layers". Each operation
+# keeps what its own derivative needs, and nothing else:
 #
 # | operation | keeps | because the gradient of ... |
 # |---|---|---|
@@ -331,37 +277,25 @@ rank_table(
 # | $y = x + z$; views, transpositions | nothing | is passed on as it is |
 #
 # If one operation's result is the next one's input, and both keep it, it is still one storage and counts once.
-#
-# By hand, for the feed-forward part of a transformer block in 16 bits: $s$ tokens in each of $b$ sequences, $h$ numbers
-# for each token, and $4h$ between the two layers. A number takes 2 bytes; a mask of dropout takes 1 byte per number.
-#
-# | kept | numbers | bytes |
-# |---|---|---|
-# | input of the first layer | $sbh$ | $2sbh$ |
-# | its output, the input of GELU | $4sbh$ | $8sbh$ |
-# | output of GELU, the input of the second layer | $4sbh$ | $8sbh$ |
-# | mask of the dropout | $sbh$ | $sbh$ |
-# | sum | | $19sbh$ |
+
+# %% [markdown]
+# By hand, for the feed-forward part of a transformer block in 16 bits: $s$ tokens in each of $b$ sequences, $h$
+# numbers for each token, and $4h$ between the two layers. Its two layers keep their inputs, $sbh$ and $4sbh$ numbers,
+# GELU its own, $4sbh$: 2 bytes each. A mask of dropout takes 1 byte for each of $sbh$ numbers. That is $19sbh$ bytes.
 
 # %%
 longer = dtlearn.predict.choice(
     "A block with 16 heads, h = 1,024, whose attention keeps its scores: for each head a "
-    "matrix of s x s. It is trained on sequences of 4,096 tokens in place of 2,048. "
-    "The number of sequences stays. By what factor do the activations grow?",
-    {"A": "2 times", "B": "between 3 and 4 times", "C": "4 times"},
+    "matrix of s x s, about five bytes an entry. It is trained on sequences of 4,096 tokens in "
+    "place of 2,048. The number of sequences stays. By what factor do the activations grow?",
+    {"A": "2.0", "B": "2.8", "C": "3.6", "D": "4.0"},
     id="ch08.longer",
 )
 
-# %% [markdown]
-# **Exercise 3.** All terms of a block.
-
-# %% exercise="ch08.activation_bytes"
-
-# %% [markdown]
-# All terms of a block, as in Korthikanti et al. (2022, arXiv 2205.05198), for 16 bits, with dropout, and with attention
-# that keeps its scores. ($a$ is the number of heads.)
-
 # %% jupyter={"source_hidden": true}
+from dtlearn.memory import gpt_activations, table_bytes
+from dtlearn.memory.arithmetic import activations
+
 short, long = (
     activations.ActivationSizes(batch=1, length=s, hidden=1024, heads=16)
     for s in (2048, 4096)
@@ -372,6 +306,528 @@ longer.reveal(
     times=table_bytes(activations.paper_block(long))
     / table_bytes(activations.paper_block(short)),
 )
+
+# %% [markdown]
+# The whole block keeps $sbh\,(34 + 5as/h)$ bytes, for $a$ heads (Korthikanti et al. 2022, arXiv 2205.05198): the second
+# term are the scores. PyTorch's attention keeps none: **FlashAttention** computes them block by block, and again in
+# backward. The package has such a table for our GPT, in fp32. Is it what the ledger saw on the ranks?
+
+# %%
+formula = table_bytes(gpt_activations(config, batch=8, length=64))
+counted = {max(record.live("activations")) for record in records}
+print(f"by formula {formula:,} bytes, at most kept on each of the 4 ranks {counted}")
+
+# %% [markdown]
+# To the byte. 17.6 MB is the maximum over the step, reached at the end of forward. (The step's peak comes a little
+# later, when the head and the loss have released theirs.) With autocast it would be about three quarters of that
+# (chapter 7).
+#
+# ## 5. What grows from step to step?
+#
+# Memory that grows from step to step is a **leak**: something keeps tensors of earlier steps alive. The classic way is
+# to keep a loss for a log.
+
+# %%
+kept_loss = dtlearn.predict.choice(
+    "A training loop does `losses.append(loss)` after `loss.backward()` and "
+    "`optimizer.step()`. By how much does the memory of all tensors grow in each step?",
+    {
+        "A": "by all activations of a step",
+        "B": "by 4 bytes, the loss itself",
+        "C": "by nothing",
+    },
+    id="ch08.kept_loss",
+)
+
+# %%
+from functools import partial
+
+from dtlearn.memory import live_after_each
+from dtlearn.memory.saving import leaks
+
+torch.manual_seed(0)
+model = GPT(config)
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+losses = []
+training = partial(leaks.keep_loss, model, optimizer, batch, next_token_loss, losses)
+held = live_after_each(training, 4)
+
+# %% jupyter={"source_hidden": true}
+kept_loss.reveal(grown=held[-1] - held[-2], nodes=leaks.num_graph_nodes(losses[-1]))
+
+# %% [markdown]
+# A leak that fills a GPU looks different. Here a loop measures a validation loss after each epoch, and keeps it. No
+# backward pass ever goes through that graph, so nothing releases what it has saved:
+
+
+# %%
+def validate(keep, epochs=6):
+    """Bytes alive after each validation."""
+    torch.manual_seed(0)
+    model = GPT(config)
+    log = []
+    return live_after_each(
+        partial(keep, model, None, batch, next_token_loss, log), epochs
+    )
+
+
+held = {
+    "log.append(loss)": validate(leaks.keep_validation_loss),
+    "no_grad, log.append(loss.item())": validate(leaks.keep_validation_number),
+}
+
+# %% jupyter={"source_hidden": true}
+from dtlearn.viz import held_after_steps
+
+show(
+    held_after_steps(
+        held,
+        title="A leak adds the same bytes every time",
+        label="each step is a validation of a GPT with 8 x 64 tokens; bytes made since the first began",
+    ),
+    alt="Bytes after each of six validations. With log.append(loss) they rise by 17.6 MB each "
+    "time, in a straight line. With no_grad and item() they stay at 0.",
+)
+
+# %% [markdown]
+# So look for a straight line; `loss.item()` keeps a number and no graph.
+#
+# ## 6. What can be computed again?
+#
+# Activations are results that can be computed again. So why keep them? The naive idea is to tell PyTorch not to, with
+# `torch.no_grad()` around the blocks:
+
+
+# %%
+class ForgetfulGPT(GPT):
+    """A GPT whose blocks keep nothing for backward."""
+
+    def forward(self, tokens):
+        x = self.embedding(tokens)
+        with torch.no_grad():
+            for block in self.blocks:
+                x = block(x)
+        return self.head(x)
+
+
+torch.manual_seed(0)
+forgetful = ForgetfulGPT(config)
+optimizer = torch.optim.AdamW(forgetful.parameters(), lr=1e-3)
+forgotten = record_step(forgetful, optimizer, batch, next_token_loss)
+next_token_loss(forgetful(batch[0]), batch[1]).backward()
+missing = [name for name, p in forgetful.named_parameters() if p.grad is None]
+kept, before = (max(r.live("activations")) / 1e6 for r in (forgotten, records[0]))
+print(f"at most {kept:.1f} MB of activations, in place of {before:.1f} MB")
+print(
+    f"parameters without a gradient: {len(missing)} of {len(list(forgetful.parameters()))}"
+)
+
+# %% [markdown]
+# The activations of the blocks are gone (the 0.8 MB are those of head and loss), and nothing raises an error. But the
+# blocks and the embeddings get no gradient, and only the head trains. Backward needs the activations.
+#
+# So they have to come back when backward needs them. **Recomputation** (also: activation checkpointing, gradient
+# checkpointing) keeps only the *input* of a segment of layers. When backward comes to the segment, its forward pass
+# runs a second time, now with a graph, and its backward pass right after that. If every layer is in such a segment,
+# the recomputation is **full**.
+
+# %% jupyter={"source_hidden": true}
+from dtlearn.viz import recomputation_grid
+
+show(
+    recomputation_grid(
+        {"plain": None, "every layer": 1, "segments of 2 layers": 2},
+        num_layers=4,
+        label="a model of 4 layers; each column is the pass of one layer",
+    ),
+    alt="Three grids of layers over time. Plain: the activations of all 4 layers are held "
+    "at the end of forward, 8 passes. With every layer recomputed: 4 inputs and the "
+    "activations of one layer, 12 passes. With segments of 2 layers: 2 inputs and the "
+    "activations of two layers, 12 passes.",
+)
+
+# %%
+extra_time = dtlearn.predict(
+    "A backward pass computes about twice as much as a forward pass. How much more does a "
+    "step with full recomputation compute than a plain one, in percent?",
+    unit="percent",
+    id="ch08.extra_time",
+)
+
+# %% jupyter={"source_hidden": true}
+forward, backward = 1, 2
+extra_time.reveal(round(100 * forward / (forward + backward)))
+
+# %% [markdown]
+# What does such a **checkpoint** do?
+#
+# - **forward**: run the function without a graph, so that nothing inside it is kept; keep its inputs and the state of
+#   the random numbers;
+# - **backward**: detach the inputs; set that state again; run the function with a graph; go backward through it; hand
+#   on the gradients of the inputs.
+#
+# The page does that for functions of tensors, with an operation that has a backward of its own. (It answers an
+# exercise in Further, "Can you write a checkpoint?": leave it folded if you want to do that one.)
+
+# %%
+from dtlearn.memory import page_checkpoint
+
+dtlearn.show_source(page_checkpoint, summary="page_checkpoint.py, the whole file")
+
+# %% [markdown]
+# Is it right? The same GPT on 4 ranks with DDP and dropout: plain, and with a checkpoint around every block, that of
+# the page, the package's, which adds arguments of any kind, autocast and errors, and PyTorch's. (The folded cell
+# makes `CheckpointedGPT`, which calls `self.run(block, x)` for each block.)
+
+# %% jupyter={"source_hidden": true}
+# %%ranks --setup
+import torch.utils.checkpoint
+
+from dtlearn.memory import checkpoint, page_checkpoint
+
+
+class CheckpointedGPT(GPT):
+    """A GPT whose blocks run inside a checkpoint."""
+
+    run = staticmethod(checkpoint)
+
+    def forward(self, tokens):
+        x = self.embedding(tokens)
+        for block in self.blocks:
+            x = self.run(block, x)
+        return self.head(x)
+
+
+def pytorchs(block, x):
+    return torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)
+
+
+# %%
+# %%ranks -o checkpointed
+results = {}
+for name, run in {
+    "plain": lambda block, x: block(x),
+    "the page's": page_checkpoint.checkpoint,
+    "the package's": checkpoint,
+    "PyTorch's": pytorchs,
+}.items():
+    torch.manual_seed(0)
+    model = CheckpointedGPT(GPTConfig(hidden_size=128, dropout=0.1)).to(device)
+    model.run = run
+    model = DistributedDataParallel(model)
+    torch.manual_seed(rank)  # each rank has dropout of its own
+    x, y = my_batch()
+    next_token_loss(model(x), y).backward()
+    gradients = torch.cat([p.grad.flatten() for p in model.parameters()])
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    results[name] = gradients, record_step(model, optimizer, (x, y), next_token_loss)
+same = {name: torch.equal(results["plain"][0], g) for name, (g, _) in results.items()}
+same, {name: record for name, (_, record) in results.items()}
+
+# %% jupyter={"source_hidden": true}
+rank_table(
+    [
+        {
+            "checkpoint": name,
+            "gradients equal to plain, to the last bit": all(
+                s[name] for s, _ in checkpointed
+            ),
+            "peak, MB": f"{records[name].peak.bytes / 1e6:.2f}",
+            "of it activations": f"{records[name].peak.by_category['activations'] / 1e6:.2f}",
+        }
+        for name, records in ((n, checkpointed[0][1]) for n in checkpointed[0][0])
+    ],
+    caption="GPT with dropout on 4 ranks with DDP; the peak is rank 0's",
+)
+
+# %% [markdown]
+# **Every k layers.** A checkpoint around every block keeps an input for every block. Segments of $k$ blocks keep fewer
+# inputs, and hold more activations at once while a segment is computed again.
+
+# %%
+best = dtlearn.predict.choice(
+    "16 blocks of our GPT. A block keeps about 16 times as many bytes as its input has. "
+    "With which k is the peak of the activations lowest?",
+    {
+        "A": "k = 16: a single checkpoint around everything",
+        "B": "k = 4, the square root of 16",
+        "C": "k = 1: every block",
+    },
+    id="ch08.best",
+)
+
+# %% jupyter={"source_hidden": true}
+from dtlearn.memory import MemoryLedger, checkpoint_every, segment_peak
+
+
+def activations_at_peak(layers, make_input, k):
+    """Counted: the maximum of activations in a forward and backward pass in segments of k."""
+    with MemoryLedger() as ledger:
+        checkpoint_every(layers, make_input(), k).square().mean().backward()
+    return max(ledger.record().live("activations"))
+
+
+sixteen = GPT(GPTConfig(num_layers=16))
+large = torch.randn(64, 64, 64, requires_grad=True)
+chains = {  # layers, what makes their input, bytes that a layer keeps, bytes of its input
+    "16 blocks of our GPT": (
+        list(sixteen.blocks),
+        partial(sixteen.embedding, batch[0]),
+        table_bytes(activations.gpt_block(sixteen.config, batch=8, length=64)),
+        4 * 8 * 64 * 64,
+    ),
+    "16 times tanh": ([torch.tanh] * 16, lambda: large, large.nbytes, large.nbytes),
+}
+by_formula, counted = {}, {}
+for name, (layers, make_input, kept, of_input) in chains.items():
+    by_formula[name] = {k: segment_peak(16, k, kept, of_input) for k in range(1, 17)}
+    counted[name] = {
+        k: activations_at_peak(layers, make_input, k) for k in (1, 2, 4, 8, 16)
+    }
+
+# %% jupyter={"source_hidden": true}
+best.reveal()
+
+# %% jupyter={"source_hidden": true}
+from dtlearn.viz import peak_over_k
+
+show(
+    peak_over_k(
+        by_formula,
+        counted,
+        title="The square root is best for cheap layers, not for blocks of a GPT",
+        label="lines by formula, points from the ledger; tanh keeps as much as its input",
+    ),
+    alt="Bytes of activations at the peak over k from 1 to 16. Blocks of a GPT: lowest at "
+    "k = 1 with 4 MB, then rising to 34 MB. A chain of tanh: 17 MB at k = 1 and k = 16, "
+    "lowest from k = 3 to 6 with 7 MB. The counted points lie on the lines.",
+)
+
+# %% [markdown]
+# Chen et al. (2016, arXiv 1604.06174) found the square root of the number of layers $L$. It holds for layers that
+# keep no more than their input. If a layer keeps $A$ bytes and its input has $c$ of them, there are about $L/k$
+# inputs and $k$ layers at the peak, $Lc/k + kA$ bytes, and the best $k$ is near $\sqrt{Lc/A}$. For 16 blocks of our
+# GPT that is 1, so a checkpoint around every block is best.
+#
+# **Exercise 2.** The best k for a budget, the same on all ranks. There the last segment is not recomputed, because
+# backward begins with it (`torch.utils.checkpoint.checkpoint_sequential` does so, too).
+
+# %% exercise="ch08.choose_k"
+
+# %% [markdown]
+# ## 7. How does it break?
+#
+# `naive_checkpoint` is the page without the random state. On a model with dropout, and on one without:
+
+# %%
+# %%ranks
+from dtlearn.memory import naive_checkpoint
+
+losses, gradients = {}, {}
+for dropout in (0.1, 0.0):
+    for run in (None, naive_checkpoint, checkpoint):
+        torch.manual_seed(0)
+        model = (CheckpointedGPT if run else GPT)(
+            GPTConfig(hidden_size=128, dropout=dropout)
+        ).to(device)
+        model.run = run
+        torch.manual_seed(rank)
+        x, y = my_batch()
+        loss = next_token_loss(model(x), y)
+        loss.backward()
+        gradient = torch.cat([p.grad.flatten() for p in model.parameters()])
+        if run is None:
+            plain = loss.item(), gradient
+            continue
+        off = 100 * ((gradient - plain[1]).norm() / plain[1].norm()).item()
+        same = "the same loss" if loss.item() == plain[0] else "another loss"
+        print(
+            f"dropout {dropout}, {run.__name__}: {same}, gradients off by {round(off, -1):.0f} %"
+        )
+
+# %% [markdown]
+# (The percentages are rounded to tens.) The loss is right to the last bit, and the gradients are not its gradients:
+# the second pass drew other masks. Nothing raises an error, and training goes on. How to find such a bug: compare the
+# *gradients* of one step with those of a plain step that starts from the same seed; then set dropout to 0. If they
+# agree then, what differs is random.
+#
+
+# %% [markdown]
+# ## 8. What does a lower peak cost, and what fits?
+#
+# Six ways to make the same update, up to rounding. Recomputation you know, and micro-batches from chapter 3: only the
+# activations of one are there at a time. **Selective** recomputation keeps the results of matrix products and computes
+# norms, GELU and the like again. With **offload**, activations wait in the memory of the host.
+
+# %% jupyter={"source_hidden": true}
+from dtlearn.memory.saving import variants
+from dtlearn.viz import step_memories
+
+work = variants.GPTWorkload(config, batch=8)
+shown = (
+    "plain",
+    "4 micro-batches",
+    "checkpoint every block",
+    "checkpoint every 2 blocks",
+    "selective",
+    "offload",
+)
+steps = {name: variants.record_variant(variants.VARIANTS[name], work) for name in shown}
+show(
+    step_memories(
+        steps,
+        title="Full recomputation and offload move the peak to where the gradients are",
+        label="GPT with 0.8 million parameters, 8 x 64 tokens, AdamW, fp32",
+    ),
+    alt="Six small pictures of a step with one scale. Plain has one hill of activations, 28.5 "
+    "MB high. With 4 micro-batches there are four small hills on top of the gradients, 18.2 "
+    "MB. With a checkpoint around every block there is a needle for each block in backward, "
+    "the last and highest one on top of nearly all gradients, 18.3 MB. Segments of two "
+    "blocks have two wider ones, 21.7 MB. Selective has one lower hill, 24.5 MB. With "
+    "offload only temporaries and gradients are left, 16.1 MB.",
+)
+
+# %% [markdown]
+# (One process here, without DDP's buckets: plain has its peak at 28.5 MB.) With full recomputation the peak moves to
+# late in backward, where nearly all gradients are there.
+#
+# | way | what falls | price |
+# |---|---|---|
+# | a checkpoint around every block | activations, to the inputs of blocks | one more forward pass, a third more computation |
+# | a checkpoint around some blocks | a part of them | a part of that |
+# | selective | activations that are cheap to compute | little computation; which ones depends on the block |
+# | micro-batches | activations, to those of one | smaller products, which use a GPU less well |
+# | offload | nearly all activations | each byte crosses the link to the host twice |
+# | more ranks with DDP | nothing | |
+#
+# ### Models that you do not have
+#
+# All of this was arithmetic, so it can be done for any model.
+
+# %%
+gpt3 = dtlearn.predict(
+    "GPT-3 has 175 billion parameters. Many texts say that it needs 700 GB. How many times "
+    "that are parameters, gradients and optimizer state, in mixed precision with Adam as the "
+    "ZeRO paper counts?",
+    unit="times",
+    id="ch08.gpt3",
+)
+
+# %% jupyter={"source_hidden": true}
+from dtlearn.memory import training_state
+
+weights = training_state(175 * 10**9, "fp32 Adam")["parameters"]
+state = sum(training_state(175 * 10**9, "mixed 16").values())
+gpt3.reveal(round(state / weights), weights=weights / 1e9, state=state / 1e12)
+
+# %% [markdown]
+# One GPU, one model: which batch fits? The bars are parameters, gradients, optimizer state, activations and
+# temporaries (mostly the gradients of the logits and of their log-softmax, in fp32). The line is what the GPU has.
+# The precisions are those of section 3. (FlashAttention keeps no scores, so recomputing attention changes nothing for
+# Llama.)
+
+# %% jupyter={"source_hidden": true}
+from dtlearn.memory.arithmetic import fits, published
+from dtlearn.notebook.panels import Slider, slider_panel
+from dtlearn.viz import fit_bars
+from dtlearn.viz.units import parse_quantity
+
+
+def draw_fit(model, gpu, batch, length, precision):
+    """What fits, for each kind of recomputation."""
+    kinds = {
+        "no recomputation": "none",
+        "attention recomputed": "selective",
+        "blocks recomputed": "full",
+    }
+    sizes, card = published.MODELS[model], published.GPUS[gpu]
+    found = {
+        name: fits.what_fits(sizes, card, batch, precision, kind, length=length)
+        for name, kind in kinds.items()
+    }
+    label = f"{batch} x {length:,} tokens, {precision}"
+    return fit_bars(found, model, gpu, label)
+
+
+def whole(text):
+    """A whole number that somebody typed."""
+    number = parse_quantity(text)
+    if number != int(number):
+        raise ValueError(f"{text} is not a whole number")
+    return int(number)
+
+
+slider_panel(
+    draw_fit,
+    alt="Three bars of bytes against the memory of one GPU. At first Llama 3 8B on an H200, one "
+    "sequence of 8,192 tokens, 16 bytes per parameter: 185 GB without recomputation and with "
+    "recomputation of attention scores, 143 GB if every block is recomputed. The GPU has "
+    "150.8 GB. In every bar the optimizer's state is 96 GB, parameters and gradients 16 each.",
+    model=Slider(tuple(published.MODELS), "Llama 3 8B", "model"),
+    gpu=Slider(tuple(published.GPUS), "H200", "GPU"),
+    batch=Slider((1, 2, 4, 8, 16, 32, 64), 1, "sequences at once", read=whole),
+    length=Slider(
+        (512, 1024, 2048, 4096, 8192), 8192, "tokens of a sequence", read=whole
+    ),
+    precision=Slider(tuple(CONVENTIONS), "mixed 16", "precision"),
+)
+
+# %% [markdown]
+# The 8 billion parameters of Llama 3 8B come to 128 GB before the first activation: no GPU of 80 GB holds them, with
+# any batch. From 70 billion on, nothing in this chapter helps on one GPU.
+#
+# **When to use which.** Begin with what is free: bf16, FlashAttention, no leak. Then a smaller micro-batch with
+# accumulation, as long as the products stay large. Then checkpoints, around as many blocks as needed and no more.
+# Offload if the link is fast and the computation long. And if parameters, gradients and state alone do not fit, shard
+# them: that is chapter 9.
+
+# %% [markdown]
+# # Further
+#
+# Each section stands alone, after the core path; it uses what the folded cells of sections 2 and 6 gave the ranks.
+#
+# | section | exercise, minutes |
+# |---|---|
+# | Which parameters have state? | 3: 15 |
+# | What does every term of a block keep? | 4: 20 |
+# | Who owns the peak, and what does a GPU show? | |
+# | Which lines leak? | 5: 20 |
+# | Can you write a checkpoint? | 6: 40 |
+# | Which results should be kept? | 7: 25 |
+# | What does accumulation save? | |
+# | Can activations wait on the host? | 8: 35 |
+# | Can the optimizer step inside backward? | |
+# | What does each way cost? | |
+# | What does DDP add? | |
+# | What do the logits take? | |
+# | Can the optimizer's state have fewer bits? | |
+# | How is a slower step measured? | |
+# | Is the arithmetic right? | |
+# | What if one rank recomputes and another does not? | |
+# | Where do the libraries do it? | |
+# | What is different on GPUs? | |
+#
+# ## Which parameters have state?
+#
+# *Needs: section 3.* Not every parameter counts in the same way: a **frozen** one (`requires_grad=False`) has neither
+# gradient nor state, and a **tied** one, such as an embedding that is also the output layer, is one tensor with two
+# names and counts once.
+#
+# **Exercise 3.** The training state of a model, under each convention.
+
+# %% exercise="ch08.adam_state"
+
+# %% [markdown]
+# ## What does every term of a block keep?
+#
+# *Needs: section 4.*
+#
+# **Exercise 4.** All terms of a block.
+
+# %% exercise="ch08.activation_bytes"
+
+# %% [markdown]
+# All terms, for 16 bits, with dropout, and with attention that keeps its scores:
 
 # %% jupyter={"source_hidden": true}
 rank_table(
@@ -390,23 +846,11 @@ rank_table(
 )
 
 # %% [markdown]
-# The package has the same table for our GPT: in fp32, and with the attention that PyTorch really runs. Is it what the
-# ledger saw on the ranks?
-
-# %%
-formula = table_bytes(gpt_activations(config, batch=8, length=64))
-counted = {max(record.live("activations")) for record in records}
-print(f"by formula {formula:,} bytes, at most kept on each of the 4 ranks {counted}")
-
-# %% [markdown]
-# To the byte. Why is it 17.6 MB, and 16.8 MB in the table of section 2? These 17.6 MB are the most of the whole step:
-# they are there at the end of forward. The table has what is there at the peak, which comes a little later. By then
-# backward has gone through the loss and the head, and has released what they had kept, 0.8 MB.
-#
-# Our GPT has no attention scores: PyTorch runs **FlashAttention**, which computes them block by block, and again in
-# backward. Newer blocks differ from the table in other ways, too. Each change alone, for the block above:
+# Newer blocks differ from the table. Each change alone, for the block above:
 
 # %% jupyter={"source_hidden": true}
+from dtlearn.memory.arithmetic import block_variants
+
 rank_table(
     [
         {
@@ -425,13 +869,18 @@ rank_table(
 # Only FlashAttention changes how the bytes grow with the sequence: it removes the term with $s^2$.
 
 # %% [markdown]
-# ## 5. The peak, and who owns it
+# ## Who owns the peak, and what does a GPU show?
 #
-# A job runs out of memory at one moment: at the peak. So ask of it three things: *when* it is, *what category* it is
-# made of, and *which module* holds it.
-
+# *Needs: section 2.* A job runs out of memory at one moment: at the peak. So ask of it three things: *when* it is,
+# *what category* it is made of, and *which module* holds it.
 
 # %% jupyter={"source_hidden": true}
+import inspect
+
+from dtlearn.models import gpt
+from dtlearn.viz import module_map
+
+
 def code_of(line):
     """The code of a line of the GPT, which the ledger calls "file:line"."""
     number = int(line.rpartition(":")[2])
@@ -477,76 +926,19 @@ show(
 # | `torch.cuda.memory_reserved()` | all segments, with the blocks in them that are free |
 # | `nvidia-smi` | reserved, and what is not a tensor: the CUDA context, libraries, NCCL's buffers |
 #
-# After a peak, reserved is larger than allocated: free blocks wait for the next step. That is how it should be. But if
-# an allocation fails although the free blocks together are larger than it, they lie between used ones and each is too
-# small: the memory is **fragmented**. That comes from sizes that change from step to step.
-# `PYTORCH_ALLOC_CONF=expandable_segments:True` lets segments grow, and helps (its older name, `PYTORCH_CUDA_ALLOC_CONF`,
-# still works). In the message of section 1, 2.70 GiB were reserved and not in use, and 512 MiB were asked for: that
-# memory was fragmented as well as full.
-#
-# ## 6. A leak
-#
-# Memory that grows from step to step is a **leak**: something keeps tensors of earlier steps alive. The classic way is
-# to keep a loss for a log.
-
-# %%
-kept_loss = dtlearn.predict.choice(
-    "A training loop does `losses.append(loss)` after `loss.backward()` and "
-    "`optimizer.step()`. By how much does the memory of all tensors grow in each step?",
-    {
-        "A": "by all activations of a step",
-        "B": "by 4 bytes, the loss itself",
-        "C": "by nothing",
-    },
-    id="ch08.kept_loss",
-)
-
-# %%
-torch.manual_seed(0)
-model = GPT(config)
-optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-losses = []
-training = partial(leaks.keep_loss, model, optimizer, batch, next_token_loss, losses)
-held = live_after_each(training, 4)
-
-# %% jupyter={"source_hidden": true}
-kept_loss.reveal(grown=held[-1] - held[-2], nodes=leaks.num_graph_nodes(losses[-1]))
+# After a peak, reserved is larger than allocated: free blocks wait for the next step. That is how it should be. But
+# if an allocation fails although the free blocks together are larger than it, they lie between used ones and each is
+# too small: the memory is **fragmented**. That comes from sizes that change from step to step.
+# `PYTORCH_ALLOC_CONF=expandable_segments:True` lets segments grow, and helps (its older name,
+# `PYTORCH_CUDA_ALLOC_CONF`, still works). In the message of section 1, 2.70 GiB were reserved and not in use, and 512
+# MiB were asked for: that memory was fragmented as well as full.
 
 # %% [markdown]
-# A leak that fills a GPU looks different. Here a loop measures a validation loss after each epoch, and keeps it for a
-# log. No backward pass ever goes through that graph, so nothing releases what it has saved:
-
-
-# %%
-def validate(keep, epochs=6):
-    """Bytes alive after each validation."""
-    torch.manual_seed(0)
-    model = GPT(config)
-    log = []
-    return live_after_each(
-        partial(keep, model, None, batch, next_token_loss, log), epochs
-    )
-
-
-held = {
-    "log.append(loss)": validate(leaks.keep_validation_loss),
-    "no_grad, log.append(loss.item())": validate(leaks.keep_validation_number),
-}
-
-# %% jupyter={"source_hidden": true}
-show(
-    held_after_steps(
-        held,
-        title="A leak adds the same bytes every time",
-        label="each step is a validation of a GPT with 8 x 64 tokens; bytes made since the first began",
-    ),
-    alt="Bytes after each of six validations. With log.append(loss) they rise by 17.6 MB each "
-    "time, in a straight line. With no_grad and item() they stay at 0.",
-)
-
-# %% [markdown]
-# So look for a straight line. The ledger also says which lines made what stays, here the first three. It cannot say who
-# keeps it: that you have to find in the loop, which has the leak, and not in these lines.
+# ## Which lines leak?
+#
+# *Needs: section 5, and the folded cell of the section before.* The ledger says which lines made what stays, here the
+# first three. It cannot say who keeps it: that you have to find in the loop, which has the leak, and not in these
+# lines.
 
 # %% jupyter={"source_hidden": true}
 torch.manual_seed(0)
@@ -567,12 +959,12 @@ rank_table(
 )
 
 # %% [markdown]
-# On several ranks there is one more object to think of. `dist.all_reduce(flat, async_op=True)` returns a `Work` (chapter
-# 3), and that object keeps `flat` alive as long as it lives itself, also after `wait()`. In the ledger `flat` counts as
-# communication, or as gradients if the gradients are views of it. In a sound loop the most of that category stays the
-# same; in a leak it rises with every step.
+# On several ranks there is one more object to think of. `dist.all_reduce(flat, async_op=True)` returns a `Work`
+# (chapter 3), and that object keeps `flat` alive as long as it lives itself, also after `wait()`. In the ledger
+# `flat` counts as communication, or as gradients if the gradients are views of it. In a sound loop the maximum of
+# that category stays the same; in a leak it rises with every step.
 #
-# **Exercise 4.** Find the leaks of a training loop.
+# **Exercise 5.** Find the leaks of a training loop.
 
 # %% exercise="ch08.find_the_leak"
 
@@ -595,88 +987,21 @@ for name, step in leaks.LEAKS.items():
 rank_table(rows, caption="What keeping something costs per step")
 
 # %% [markdown]
-# **A good place for a break.** If you shut down the kernel, come back with Run > Run All Above Selected Cell.
+# ## Can you write a checkpoint?
 #
-# # B. Holding fewer
-#
-# ## 7. Recomputation
-#
-# Activations are results that can be computed again. So why keep them? The naive idea is to tell PyTorch not to, with
-# `torch.no_grad()` around the blocks:
-
-
-# %%
-class ForgetfulGPT(GPT):
-    """A GPT whose blocks keep nothing for backward."""
-
-    def forward(self, tokens):
-        x = self.embedding(tokens)
-        with torch.no_grad():
-            for block in self.blocks:
-                x = block(x)
-        return self.head(x)
-
-
-torch.manual_seed(0)
-forgetful = ForgetfulGPT(config)
-optimizer = torch.optim.AdamW(forgetful.parameters(), lr=1e-3)
-forgotten = record_step(forgetful, optimizer, batch, next_token_loss)
-next_token_loss(forgetful(batch[0]), batch[1]).backward()
-missing = [name for name, p in forgetful.named_parameters() if p.grad is None]
-kept, before = (max(r.live("activations")) / 1e6 for r in (forgotten, records[0]))
-print(f"at most {kept:.1f} MB of activations, in place of {before:.1f} MB")
-print(
-    f"parameters without a gradient: {len(missing)} of {len(list(forgetful.parameters()))}"
-)
-
-# %% [markdown]
-# The activations of the blocks are gone (the 0.8 MB are those of head and loss), and nothing raises an error. But the
-# blocks and the embeddings get no gradient, and only the head trains. Backward needs the activations.
-#
-# So they have to come back when backward needs them. **Recomputation** (also: activation checkpointing, gradient
-# checkpointing) keeps only the *input* of a segment of layers. When backward comes to the segment, its forward pass runs
-# a second time, now with a graph, and its backward pass right after that. If every layer is in such a segment, the
-# recomputation is **full**.
-
-# %% jupyter={"source_hidden": true}
-show(
-    recomputation_grid(
-        {"plain": None, "every layer": 1, "segments of 2 layers": 2},
-        num_layers=4,
-        label="a model of 4 layers; each column is the pass of one layer",
-    ),
-    alt="Three grids of layers over time. Plain: the activations of all 4 layers are held "
-    "at the end of forward, 8 passes. With every layer recomputed: 4 inputs and the "
-    "activations of one layer, 12 passes. With segments of 2 layers: 2 inputs and the "
-    "activations of two layers, 12 passes.",
-)
-
-# %%
-extra_time = dtlearn.predict(
-    "A backward pass computes about twice as much as a forward pass. How much more does a "
-    "step with full recomputation compute than a plain one, in percent?",
-    unit="percent",
-    id="ch08.extra_time",
-)
-
-# %% jupyter={"source_hidden": true}
-forward, backward = 1, 2
-extra_time.reveal(round(100 * forward / (forward + backward)))
-
-# %% [markdown]
-# ### An operation with a backward of its own
+# *Needs: section 6; leave its page folded.*
 #
 # A checkpoint has to run code of its own when backward comes to it. For that PyTorch has `torch.autograd.Function`: a
 # class with two static methods, which autograd treats as one operation.
 #
 # - `forward(ctx, *inputs)` computes the result. Autograd records nothing inside it. What backward will need goes into
 #   `ctx`: tensors with `ctx.save_for_backward(...)`, anything else as an attribute.
-# - `backward(ctx, *gradients)` gets one gradient for each result. It returns one for each input of `forward`, in the same
-#   order, and `None` for an input that has no gradient, such as a number or a function. Autograd records nothing in here
-#   either; within `with torch.enable_grad():` it does.
+# - `backward(ctx, *gradients)` gets one gradient for each result. It returns one for each input of `forward`, in the
+#   same order, and `None` for an input that has no gradient, such as a number or a function. Autograd records nothing
+#   in here either; within `with torch.enable_grad():` it does.
 #
-# The operation is called with `.apply(...)`. Its `backward` runs only if one of the *tensors given to `apply`* requires a
-# gradient. An example, $y = x^n$:
+# The operation is called with `.apply(...)`. Its `backward` runs only if one of the *tensors given to `apply`*
+# requires a gradient. An example, $y = x^n$:
 
 
 # %%
@@ -700,19 +1025,13 @@ Power.apply(x, 3).sum().backward()
 x.grad
 
 # %% [markdown]
-# **Exercise 5.** A checkpoint of your own. The second pass has to be the *same* as the first, also in what the function
+# **Exercise 6.** A checkpoint of your own. The second pass has to be the *same* as the first, also in what the function
 # draws at random.
 
 # %% exercise="ch08.checkpoint"
 
 # %% [markdown]
-# This page is a checkpoint for functions of tensors:
-
-# %%
-dtlearn.show_source(page_checkpoint, summary="page_checkpoint.py, the whole file")
-
-# %% [markdown]
-# The package's `checkpoint` gives the same gradients, to the last bit. It adds:
+# The page of section 6 is a shorter one. What the package's `checkpoint` adds to the page:
 #
 # - arguments and results may be of any kind: numbers, tensors in lists and dictionaries, results that the loss does not
 #   need;
@@ -721,154 +1040,21 @@ dtlearn.show_source(page_checkpoint, summary="page_checkpoint.py, the whole file
 # - the results of the second pass are freed before its backward pass begins;
 # - a function that changes one of its inputs, and `torch.autograd.grad` through a checkpoint, are errors that say so.
 #
-# Are they right? The same GPT on 4 ranks with DDP and dropout: plain, and with a checkpoint around every block, that of the
-# page, the package's and PyTorch's:
-
-# %%
-# %%ranks -o checkpointed
-import torch.utils.checkpoint
-
-from dtlearn.memory import checkpoint, page_checkpoint
-
-
-class CheckpointedGPT(GPT):
-    """A GPT whose blocks run inside a checkpoint."""
-
-    run = staticmethod(checkpoint)
-
-    def forward(self, tokens):
-        x = self.embedding(tokens)
-        for block in self.blocks:
-            x = self.run(block, x)
-        return self.head(x)
-
-
-def pytorchs(block, x):
-    return torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)
-
-
-results = {}
-for name, cls, run in (
-    ("plain", GPT, None),
-    ("the page's", CheckpointedGPT, page_checkpoint.checkpoint),
-    ("the package's", CheckpointedGPT, checkpoint),
-    ("PyTorch's", CheckpointedGPT, pytorchs),
-):
-    torch.manual_seed(0)
-    model = cls(GPTConfig(hidden_size=128, dropout=0.1)).to(device)
-    model.run = run
-    model = DistributedDataParallel(model)
-    torch.manual_seed(rank)  # each rank has dropout of its own
-    x, y = my_batch()
-    next_token_loss(model(x), y).backward()
-    gradients = torch.cat([p.grad.flatten() for p in model.parameters()])
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-    results[name] = gradients, record_step(model, optimizer, (x, y), next_token_loss)
-same = {name: torch.equal(results["plain"][0], g) for name, (g, _) in results.items()}
-same, {name: record for name, (_, record) in results.items()}
+# PyTorch's `checkpoint(..., preserve_rng_state=False)` forgets the random numbers on purpose, as in section 7:
+# restoring the state takes time, and a function without dropout does not need it. If the budget allows it, recompute
+# **some** of the blocks only; `plan_recomputation` finds the cheapest set for a budget.
+#
+# ## Which results should be kept?
+#
+# *Needs: section 6.* Not all activations are worth the same. A matrix product takes many operations for each byte of
+# its result, a norm or GELU hardly any. So keep the results that are expensive to compute, and compute the cheap ones
+# again. Here are the operations of one block of the GPT, sorted by what it costs to compute a byte of their results
+# again, the most expensive first. (A multiplication with its addition counts as two. What is not a matrix product
+# counts as one for each number of its result: its time is that of reading and writing.)
 
 # %% jupyter={"source_hidden": true}
-rank_table(
-    [
-        {
-            "checkpoint": name,
-            "gradients equal to plain, to the last bit": all(
-                s[name] for s, _ in checkpointed
-            ),
-            "peak, MB": f"{records[name].peak.bytes / 1e6:.2f}",
-            "of it activations": f"{records[name].peak.by_category['activations'] / 1e6:.2f}",
-        }
-        for name, records in ((n, checkpointed[0][1]) for n in checkpointed[0][0])
-    ],
-    caption="GPT with dropout on 4 ranks with DDP; the peak is rank 0's",
-)
+from dtlearn.memory import operation_costs
 
-# %% [markdown]
-# ### Every k layers
-#
-# A checkpoint around every block keeps an input for every block. Segments of $k$ blocks keep fewer inputs, and hold more
-# activations at once while a segment is computed again.
-
-# %%
-best = dtlearn.predict.choice(
-    "16 blocks of our GPT. A block keeps about 16 times as many bytes as its input has. "
-    "With which k is the peak of the activations lowest?",
-    {
-        "A": "k = 16: a single checkpoint around everything",
-        "B": "k = 4, the square root of 16",
-        "C": "k = 1: every block",
-    },
-    id="ch08.best",
-)
-
-# %% [markdown]
-# **Exercise 6.** The best k for a budget, the same on all ranks. There the last segment is not recomputed, because
-# backward begins with it (`torch.utils.checkpoint.checkpoint_sequential` does so, too).
-
-# %% exercise="ch08.choose_k"
-
-
-# %%
-def activations_at_peak(layers, make_input, k):
-    """Counted: the most bytes of activations in a forward and backward pass in segments of k."""
-    with MemoryLedger() as ledger:
-        checkpoint_every(layers, make_input(), k).square().mean().backward()
-    return max(ledger.record().live("activations"))
-
-
-sixteen = GPT(GPTConfig(num_layers=16))
-large = torch.randn(64, 64, 64, requires_grad=True)
-chains = {  # layers, what makes their input, bytes that a layer keeps, bytes of its input
-    "16 blocks of our GPT": (
-        list(sixteen.blocks),
-        partial(sixteen.embedding, batch[0]),
-        table_bytes(activations.gpt_block(sixteen.config, batch=8, length=64)),
-        4 * 8 * 64 * 64,
-    ),
-    "16 times tanh": ([torch.tanh] * 16, lambda: large, large.nbytes, large.nbytes),
-}
-by_formula, counted = {}, {}
-for name, (layers, make_input, kept, of_input) in chains.items():
-    by_formula[name] = {k: segment_peak(16, k, kept, of_input) for k in range(1, 17)}
-    counted[name] = {
-        k: activations_at_peak(layers, make_input, k) for k in (1, 2, 4, 8, 16)
-    }
-
-# %% jupyter={"source_hidden": true}
-best.reveal()
-
-# %% jupyter={"source_hidden": true}
-show(
-    peak_over_k(
-        by_formula,
-        counted,
-        title="The square root is best for cheap layers, not for blocks of a GPT",
-        label="lines by formula, points from the ledger; tanh keeps as much as its input",
-    ),
-    alt="Bytes of activations at the peak over k from 1 to 16. Blocks of a GPT: lowest at "
-    "k = 1 with 4 MB, then rising to 34 MB. A chain of tanh: 17 MB at k = 1 and k = 16, "
-    "lowest from k = 3 to 6 with 7 MB. The counted points lie on the lines.",
-)
-
-# %% [markdown]
-# Chen et al. (2016, arXiv 1604.06174) found the square root of the number of layers $L$. It holds for layers that keep
-# no more than their input. If a layer keeps $A$ bytes and its input has $c$ of them, there are about $L/k$ inputs and $k$
-# layers at the peak, $Lc/k + kA$ bytes, and the best $k$ is near $\sqrt{Lc/A}$. For 16 blocks of our GPT that is 1, so a
-# checkpoint around every block is best.
-#
-# The time is the same for all $k$ if every segment is recomputed, as here: one more forward pass. (The last one need not
-# be: backward begins with it.) If the budget allows it, recompute **some** of the blocks only; `plan_recomputation`
-# finds the cheapest set for a budget.
-#
-# ### Selective recomputation
-#
-# Not all activations are worth the same. A matrix product takes many operations for each byte of its result, a norm or
-# GELU hardly any. So keep the results that are expensive to compute, and compute the cheap ones again. Here are the
-# operations of one block of the GPT, sorted by what it costs to compute a byte of their results again, the most expensive
-# first. (A multiplication with its addition counts as two. What is not a matrix product counts as one for each number of
-# its result: its time is that of reading and writing.)
-
-# %% jupyter={"source_hidden": true}
 rank_table(
     [
         {
@@ -893,21 +1079,23 @@ rank_table(
 # kept, the second pass uses it, and everything else is computed again. This policy keeps what the table has at the top:
 
 # %%
+from dtlearn.memory.recomputation import selective
+
 dtlearn.show_source(selective.keep_only, docstring=False, summary="keep_only")
 dtlearn.show_source(variants.forward_selective, docstring=False)
 
 # %% [markdown]
-# Section 11 shows how much it saves and what it costs. PyTorch's counterpart is
-# `torch.utils.checkpoint.create_selective_checkpoint_contexts`. Korthikanti et al. recompute the core of the attention
-# only, with its $5as/h$: that saves 70 % of the activations of GPT-3. On one layer of their model with 22 billion
-# parameters, forward and backward took 7 % longer, in place of 39 % with full recomputation (their table 4). With
-# FlashAttention that part is gone already.
+# "What does each way cost?" shows how much it saves. PyTorch's counterpart is
+# `torch.utils.checkpoint.create_selective_checkpoint_contexts`. Korthikanti et al. recompute the core of the
+# attention only, with its $5as/h$: that saves 70 % of the activations of GPT-3. On one layer of their model with 22
+# billion parameters, forward and backward took 7 % longer, in place of 39 % with full recomputation (their table 4).
+# With FlashAttention that part is gone already, so today one chooses other modules: Megatron-LM's
+# `--recompute-modules` takes a list (`core_attn`, `moe_act`, `layernorm`, `mla_up_proj`, `mlp`, ...).
 #
-# ## 8. Accumulation
+# ## What does accumulation save?
 #
-# Chapter 3 split a batch into $k$ micro-batches, and communicated once. The reason to do so is memory: only the
-# activations of one micro-batch are there at a time. From here to section 11 one process runs each step, without DDP
-# and its buckets: the plain step has its peak at 28.5 MB, not at 31.8 MB.
+# *Needs: section 2; chapter 3.* Chapter 3 split a batch into $k$ micro-batches, and communicated once. The reason to
+# do so is memory: only the activations of one micro-batch are there at a time.
 
 # %%
 micro = dtlearn.predict.choice(
@@ -924,11 +1112,13 @@ micro = dtlearn.predict.choice(
 # There is a wrong way to do it, which looks right: add up the losses, and call `backward()` once.
 
 # %%
+from dtlearn.memory.saving import accumulation
+
 dtlearn.show_source(accumulation.accumulate_losses, docstring=False)
 dtlearn.show_source(accumulation.accumulate_gradients, docstring=False)
 
 
-# %%
+# %% jupyter={"source_hidden": true}
 def accumulation_peak(accumulate, num_microbatches):
     torch.manual_seed(0)
     model = GPT(config)
@@ -969,16 +1159,17 @@ rank_table(
 )
 
 # %% [markdown]
-# The gradients *at the peak* are more: they are there from the second micro-batch on, while a plain step has few of them
-# when the activations are most. So the peak falls by less than the activations do. Where activations are few beside the
-# gradients, accumulation can even raise it.
+# The gradients *at the peak* are more: they are there from the second micro-batch on, while a plain step has few of
+# them when the activations reach their maximum. So the peak falls by less than the activations do. Where activations
+# are few beside the gradients, accumulation can even raise it.
+
+# %% [markdown]
+# ## Can activations wait on the host?
 #
-# ## 9. Offload
-#
-# The memory of the host is several times as large as that of the GPU. Activations could wait there between forward and
-# backward. `torch.autograd.graph.saved_tensors_hooks` is made for this: autograd hands each tensor that it saves to a
-# function `pack`, keeps what it returns, and hands that to `unpack` when backward needs it. By hand, for
-# $y = Wx$, $z = \mathrm{GELU}(y)$:
+# *Needs: section 6.* The memory of the host is several times as large as that of the GPU. Activations could wait
+# there between forward and backward. `torch.autograd.graph.saved_tensors_hooks` is made for this: autograd hands each
+# tensor that it saves to a function `pack`, keeps what it returns, and hands that to `unpack` when backward needs it.
+# By hand, for $y = Wx$, $z = \mathrm{GELU}(y)$:
 #
 # | | autograd saves | pack keeps | on the device |
 # |---|---|---|---|
@@ -995,23 +1186,28 @@ rank_table(
 # %% exercise="ch08.offload"
 
 # %% [markdown]
-# The package's `OffloadActivations` is such a pair of hooks. A CPU has no second memory, so here the host is *emulated*:
-# a NumPy array, which the ledger does not count. The bytes are those of a GPU, the times are not. This decides what is
-# offloaded:
+# The package's `OffloadActivations` is such a pair of hooks. A CPU has no second memory, so here the host is
+# *emulated*: a NumPy array, which the ledger does not count. The bytes are those of a GPU, the times are not. This
+# decides what is offloaded:
 
 # %%
+from dtlearn.memory import OffloadActivations
+from dtlearn.memory.saving import offload
+
 dtlearn.show_source(
     offload.OffloadActivations,
     docstring=False,
     summary="dtlearn.memory.OffloadActivations",
 )
 
-# %%
+# %% jupyter={"source_hidden": true}
+import contextlib
+
 from torch.autograd.graph import save_on_cpu
 
 
 def step_with(context):
-    """Gradients of a step whose forward pass runs in this context, and the most of two categories."""
+    """Gradients of a step whose forward pass runs in this context, and the maximum of two categories."""
     with MemoryLedger(model, inputs=batch) as ledger:
         with context:
             loss = next_token_loss(model(batch[0]), batch[1])
@@ -1038,20 +1234,28 @@ for what, (held, short_lived) in (("plain", kept), ("with offload", kept_with_ou
 print(f"at most on the host: {offloaded.host.peak / 1e6:.2f} MB")
 
 # %% [markdown]
-# The activations are gone from the device. A tensor that comes back is used by one operation of backward and released:
-# the ledger counts it as a temporary. On the host more bytes wait than were on the device: a tensor that three operations
-# save is copied three times. (PyTorch's `save_on_cpu` does the same, and copies the parameters as well. On a CPU it moves
-# nothing, so only its gradients are compared here.)
+# The activations are gone from the device. A tensor that comes back is used by one operation of backward and
+# released: the ledger counts it as a temporary. On the host more bytes wait than were on the device: a tensor that
+# three operations save is copied three times. (PyTorch's `save_on_cpu` does the same, and copies the parameters as
+# well. On a CPU it moves nothing, so only its gradients are compared here.)
 #
-# The price is time: each byte crosses the link between host and GPU twice. A PCIe 4.0 link with 16 lanes moves at most
-# 32 GB/s in each direction. Offload pays off if the copies run beside the computation and take less time than it does.
-# To run beside it they need **pinned** memory on the host, which the operating system does not move to disk: the GPU
-# copies from and to it by itself.
+# The price is time: each byte crosses the link between host and GPU twice. Offload pays off if the copies run beside
+# the computation and take less time than it does, so the link decides:
 #
-# ## 10. The optimizer in backward
+# | link | GB/s in each direction, at most |
+# |---|---|
+# | PCIe 4.0, 16 lanes | 32 |
+# | PCIe 5.0, 16 lanes | 64 |
+# | NVLink-C2C, between the CPU and the GPU of a GH200 or GB200 | 450 |
 #
-# An ordinary step holds all gradients at the end of backward. But the optimizer could update a parameter as soon as its
-# gradient is complete, and free the gradient. PyTorch has a hook for that moment: `register_post_accumulate_grad_hook`.
+# To run beside the computation, copies need **pinned** memory on the host, which the operating system does not move to
+# disk: the GPU copies from and to it by itself.
+#
+# ## Can the optimizer step inside backward?
+#
+# *Needs: section 2.* An ordinary step holds all gradients at the end of backward. But the optimizer could update a
+# parameter as soon as its gradient is complete, and free the gradient. PyTorch has a hook for that moment:
+# `register_post_accumulate_grad_hook`.
 
 # %%
 in_backward = dtlearn.predict(
@@ -1062,7 +1266,7 @@ in_backward = dtlearn.predict(
     id="ch08.in_backward",
 )
 
-# %%
+# %% jupyter={"source_hidden": true}
 from dtlearn.memory import OptimizerInBackward
 
 found = {}
@@ -1084,30 +1288,19 @@ print("the same weights after two steps, to the last bit:", same)
 # %% jupyter={"source_hidden": true}
 in_backward.reveal(round(found["in backward"][1]), ordinary=found["ordinary"][1])
 
-# %% jupyter={"source_hidden": true}
-rank_table(
-    [
-        {
-            "optimizer": name,
-            "bytes per parameter after backward": f"{per_parameter:.2f}",
-            "most MB of gradients": f"{gradients / 1e6:.2f}",
-        }
-        for name, (_, per_parameter, gradients) in found.items()
-    ],
-    caption="parameters, gradients and the state of AdamW",
-)
-
 # %% [markdown]
-# What is lost is everything that has to happen between backward and the update: clipping by the global norm of all
-# gradients, loss scaling (chapter 7), accumulation, and the average of DDP. The package's `OptimizerInBackward` refuses
-# most of it with a reason. It cannot see PyTorch's DDP, which would average each gradient after the update: the
-# replicas would drift apart, without an error.
+# What is lost is everything that needs *all* gradients between backward and the update: clipping by the global norm,
+# loss scaling (chapter 7), accumulation. The package's `OptimizerInBackward` refuses most of it with a reason. It
+# cannot see PyTorch's DDP, which would average each gradient after the update: the replicas would drift apart,
+# without an error. It need not be so: DDP's communication hook can step when a bucket's all-reduce is over, as
+# PyTorch's own hooks with an optimizer do (`hook_with_zero_step`).
 #
-# ## 11. All of them
+# ## What does each way cost?
 #
-# Every way of this chapter, on one model and one batch:
+# *Needs: section 8.* Every way of this chapter, on one model and one batch. One unit is a forward pass of the whole
+# model.
 
-# %%
+# %% jupyter={"source_hidden": true}
 from dtlearn.memory.recomputation.planner import RecomputationPlan, run_plan
 
 
@@ -1119,49 +1312,22 @@ def checkpoint_first(n):
     )
 
 
-work = variants.GPTWorkload(config, batch=8)
 ways = variants.VARIANTS | {
     f"checkpoint {n} of 4 blocks": variants.Variant(checkpoint_first(n))
     for n in (1, 2, 3)
 }
-steps = {name: variants.record_variant(way, work) for name, way in ways.items()}
+steps |= {
+    name: variants.record_variant(way, work)
+    for name, way in ways.items()
+    if name not in steps
+}
 forward = variants.count_forward_operations(work)
 operations = {name: variants.count_operations(way, work) for name, way in ways.items()}
 extra = {name: (n - operations["plain"]) / forward for name, n in operations.items()}
 
 # %% jupyter={"source_hidden": true}
-shown = (
-    "plain",
-    "4 micro-batches",
-    "checkpoint every block",
-    "checkpoint every 2 blocks",
-)
-show(
-    step_memories(
-        {name: steps[name] for name in (*shown, "selective", "offload")},
-        title="Full recomputation and offload move the peak to where the gradients are",
-        label="GPT with 0.8 million parameters, 8 x 64 tokens, AdamW, fp32",
-    ),
-    alt="Six small pictures of a step with one scale. Plain has one hill of activations, 28.5 "
-    "MB high. With 4 micro-batches there are four small hills on top of the gradients, 18.2 "
-    "MB. With a checkpoint around every block there is a needle for each block in backward, "
-    "the last and highest one on top of nearly all gradients, 18.3 MB. Segments of two "
-    "blocks have two wider ones, 21.7 MB. Selective has one lower hill, 24.5 MB. With "
-    "offload only temporaries and gradients are left, 16.1 MB.",
-)
+from dtlearn.viz import memory_front
 
-# %% [markdown]
-# All six make the same update, up to rounding. With full recomputation the peak is late in backward, where nearly all
-# gradients are there. So "checkpoint, optimizer in backward" gains more than either alone, as the next picture shows; and
-# "checkpoint and offload" gains nothing over the checkpoint. At its peak the first block is computed again, and by then
-# the inputs of all later blocks, which offload sends to the host, are gone anyway.
-#
-# What does it cost? In the next picture one unit is a forward pass of the whole model. Offload costs no computation;
-# its price is traffic between host and device, so its points stand apart. Two more costs are not in the picture. Only
-# matrix products are counted, so what selective recomputation runs again, norms and GELU, is 0 here. And micro-batches
-# make matrix products smaller, and small ones use a GPU less well.
-
-# %% jupyter={"source_hidden": true}
 apart = {name: "bytes to the host and back" for name in steps if "offload" in name}
 show(
     memory_front(
@@ -1180,16 +1346,24 @@ show(
 )
 
 # %% [markdown]
-# ## 12. What DDP adds
+# Offload costs no computation; its price is traffic, so its points stand apart. Two more costs are not in the
+# picture. Only matrix products are counted, so what selective recomputation runs again, norms and GELU, is 0 here.
+# And micro-batches make matrix products smaller, and small ones use a GPU less well.
 #
-# DDP sends gradients in **buckets** (chapter 3), and buckets are memory: the 3.3 MB of communication in section 2, as many
-# bytes as all gradients. Each gradient is made by backward and then copied into its bucket, which stays for the whole
-# training. With `gradient_as_bucket_view=True` DDP makes the gradient a view of its place in the bucket after that copy,
-# and releases the tensor that backward made.
+# "Checkpoint, optimizer in backward" gains more than either alone: with recomputation the peak is where nearly all
+# gradients are. "Checkpoint and offload" gains nothing over the checkpoint: at its peak the first block is computed
+# again, and by then the inputs of all later blocks, which offload sends to the host, are gone anyway.
+#
+# ## What does DDP add?
+#
+# *Needs: section 2; chapter 3.* DDP sends gradients in **buckets**, and buckets are memory: the 3.3 MB of
+# communication in section 2, as many bytes as all gradients. Each gradient is made by backward and then copied into
+# its bucket, which stays for the whole training. With `gradient_as_bucket_view=True` DDP makes the gradient a view of
+# its place in the bucket after that copy, and releases the tensor that backward made.
 
 # %%
 buckets = dtlearn.predict.choice(
-    "The step of section 2, now with `gradient_as_bucket_view=True`. Where does each rank "
+    "The step of section 2, now with `gradient_as_bucket_view=True`. When does each rank "
     "hold 3.3 MB less than with DDP's default?",
     {
         "A": "at the peak and after backward",
@@ -1200,7 +1374,7 @@ buckets = dtlearn.predict.choice(
     id="ch08.buckets",
 )
 
-# %%
+# %% jupyter={"source_hidden": true}
 # %%ranks -o modes
 pairs = [dist.new_group([0, 1]), dist.new_group([2, 3])]  # every rank makes both groups
 groups = {1: None, 2: pairs[rank // 2], 4: dist.group.WORLD}
@@ -1230,6 +1404,8 @@ buckets.reveal(
 )
 
 # %% jupyter={"source_hidden": true}
+from dtlearn.viz import stacked_bars
+
 names = {
     (1, False): "1 rank, no DDP",
     (2, False): "2 ranks, default",
@@ -1250,66 +1426,82 @@ show(
     "without DDP.",
 )
 
-# %% jupyter={"source_hidden": true}
-rank_table(
-    [
-        {
-            "DDP": name,
-            "MB after backward": f"{sum(modes[0][key][0].values()) / 1e6:.2f}",
-            "MB at the peak": f"{modes[0][key][1] / 1e6:.2f}",
-            "the same on all ranks": len({each[key][1] for each in modes}) == 1,
-        }
-        for key, name in names.items()
-    ],
-    caption="Bucket views: gradient_as_bucket_view=True",
-)
+# %% [markdown]
+# With bucket views the gradients lie in the buckets: after backward the second copy is gone. At the peak of this step
+# the difference is 0.07 MB. The peak is early in backward: the buckets are there in both cases, and of the gradients
+# only 0.33 MB have been made. The newest one, 0.26 MB, has not been copied into its bucket yet in either case.
+#
+# No bar becomes smaller with more ranks. Each rank has a whole copy of the parameters, the gradients and the state.
+# That is what option D of the first prediction meant, and what chapter 9 changes.
 
 # %% [markdown]
-# With bucket views the gradients lie in the buckets: after backward the second copy is gone. At the peak of this step the
-# difference is 0.07 MB. The peak is early in backward: the buckets are there in both cases, and of the gradients only 0.33
-# MB have been made. The newest one, 0.26 MB, has not been copied into its bucket yet in either case.
+# ## What do the logits take?
 #
-# No row becomes smaller with more ranks. Each rank has a whole copy of the parameters, the gradients and the state. That
-# is what option D of the first prediction meant, and what chapter 9 changes.
-#
-# ## 13. Models that you do not have
-#
-# All of this was arithmetic, so it can be done for any model. Start with a number that many texts give: "GPT-3 needs
-# 700 GB".
+# *Needs: section 6.* The last layer gives a number for each token and each word of the vocabulary. For Llama 3 8B and
+# 8,192 tokens that are 1.05 billion logits: 4.2 GB in fp32, and as much again for their log-softmax and for each of
+# the two gradients. 12.6 of the 185 GB in section 8's widget are such. They need not be there at once. The loss is a
+# sum over tokens, so it can be computed for some tokens at a time, with a checkpoint around each part:
 
 # %%
-gpt3 = dtlearn.predict(
-    "GPT-3 has 175 billion parameters. Mixed precision with Adam, as the ZeRO paper counts "
-    "(16 bytes for each): how many TB of parameters, gradients and optimizer state?",
-    unit="TB",
-    id="ch08.gpt3",
-)
+from dtlearn.memory import checkpoint
 
-# %% jupyter={"source_hidden": true}
-weights = training_state(175 * 10**9, "fp32 Adam")["parameters"]
-state = sum(training_state(175 * 10**9, "mixed 16").values())
-gpt3.reveal(state / 1e12, weights=weights / 1e9)
 
-# %% [markdown]
-# **GB and GiB.** 1 GB is $10^9$ bytes, 1 GiB is $2^{30}$, which is 7.4 % more. ZeRO's paper counts in GB; PyTorch's
-# messages count in GiB; and the "GB" on a GPU's label are sometimes nearly GiB and sometimes nearly GB:
+def loss_in_chunks(hidden, head, targets, chunks):
+    """The mean cross-entropy; the logits of a chunk live at a time."""
 
-# %% jupyter={"source_hidden": true}
-rank_table(
-    [
-        {
-            "GPU": gpu.name,
-            "sold as": f"{gpu.sold_as_gb} GB",
-            "reported, in GiB": f"{gpu.bytes / 2**30:.1f}",
-            "reported, in GB": f"{gpu.bytes / 1e9:.1f}",
-        }
-        for gpu in published.GPUS.values()
-    ],
-    caption="Memory as the driver reports it",
-)
+    def of(h, y):
+        return torch.nn.functional.cross_entropy(head(h), y, reduction="sum")
+
+    parts = zip(hidden.chunk(chunks), targets.chunk(chunks), strict=True)
+    return sum(checkpoint(of, h, y) for h, y in parts) / len(targets)
+
+
+for chunks in (1, 8):
+    torch.manual_seed(0)
+    head = torch.nn.Linear(128, 8192, bias=False)
+    hidden = torch.randn(512, 128, requires_grad=True)
+    targets = torch.randint(8192, (512,))
+    with MemoryLedger(head, inputs=(hidden, targets)) as ledger:
+        loss = loss_in_chunks(hidden, head, targets, chunks)
+        loss.backward()
+    print(f"{chunks} at a time: {ledger.record().peak.bytes / 1e6:.1f} MB, ", end="")
+    print(f"norm of the head's gradient {head.weight.grad.norm():.4f}")
 
 # %% [markdown]
-# Is our arithmetic right? It gives the two figures of GPT-3 that many texts have, and those that papers print:
+# Libraries go one step further and compute the gradient of a part right after its loss, so that nothing is computed
+# twice (Liger, arXiv 2410.10989), or never write logits to memory at all (cut cross-entropy, arXiv 2411.09009).
+#
+# That is **operator fusion**: one kernel does the work of several operations, and what lies between them never
+# reaches the GPU's memory. It saves the time of writing and reading, and the bytes. FlashAttention is another
+# example. `torch.compile` fuses chains of cheap operations, such as a bias, GELU and dropout, by itself, and decides
+# which of their results to keep for backward and which to compute again.
+#
+# ## Can the optimizer's state have fewer bits?
+#
+# *Needs: section 3.* Adam's moments need range more than precision. So they can be stored in fewer bits, and
+# converted for the update:
+#
+# | moments | bytes of both | "mixed 16" becomes |
+# |---|---|---|
+# | fp32 | 8 | 16 |
+# | bf16, as in DeepSeek-V3 (arXiv 2412.19437, section 3.3.3) | 4 | 12 |
+# | 8 bits, a scale for each block of 2,048 (Dettmers et al., arXiv 2110.02861; bitsandbytes) | 2.004 | 10.004 |
+#
+# Megatron-LM sets the formats of masters and moments with `--use-precision-aware-optimizer`; chapter 7's compensated
+# weights do with 2 bytes in place of a master.
+#
+# ## How is a slower step measured?
+#
+# *Needs: section 6's prediction.* A model needs about 6 floating-point operations for each parameter and token: 2 in
+# forward, 4 in backward. **MFU**, model FLOPs utilisation, is that arithmetic over time and the peak of the GPU
+# (PaLM, arXiv 2204.02311). Full recomputation makes it 8, and the step up to a third longer. MFU falls, for the model
+# needs no more than before; **HFU**, hardware FLOPs utilisation, counts all 8 and is 4/3 of MFU. If Llama 3 8B does
+# 8,000 tokens a second on a GPU with a peak of 989 TFLOP/s, its MFU is $6 \cdot 8.03 \cdot 10^9 \cdot 8000 / 989
+# \cdot 10^{12}$ = 39 %, and with full recomputation its HFU 52 %. Compare strategies by MFU, or by tokens a second.
+#
+# ## Is the arithmetic right?
+#
+# *Needs: section 8.* It gives the two figures of GPT-3 that many texts have, and those that papers print:
 
 # %% jupyter={"source_hidden": true}
 rank_table(
@@ -1326,96 +1518,53 @@ rank_table(
 )
 
 # %% [markdown]
-# ### What fits
+# Left out are the CUDA context, NCCL's buffers and fragmentation, a few GB: what fits with less to
+# spare would fail in practice. Gradients are counted as if they were there all the time, as they are with accumulation
+# or DDP.
 #
-# One GPU, one model: which batch fits? The bars are parameters, gradients, optimizer state, activations and temporaries
-# (mostly the gradients of the logits and of their log-softmax, in fp32). The line is what the GPU has. The precisions are
-# the conventions of section 3.
+# ## What if one rank recomputes and another does not?
+#
+# *Needs: section 6.* The second pass repeats everything, so collectives in the segment are called twice. That is
+# right as long as **all** ranks do so. Here only rank 0 has a checkpoint:
 
 
-# %% jupyter={"source_hidden": true}
-def draw_fit(model, gpu, batch, length, precision):
-    """What fits, for each kind of recomputation."""
-    kinds = {
-        "no recomputation": "none",
-        "attention recomputed": "selective",
-        "blocks recomputed": "full",
-    }
-    sizes, card = published.MODELS[model], published.GPUS[gpu]
-    found = {
-        name: fits.what_fits(sizes, card, batch, precision, kind, length=length)
-        for name, kind in kinds.items()
-    }
-    label = f"{batch} x {length:,} tokens, {precision}"
-    return fit_bars(found, model, gpu, label)
+# %%
+# %%ranks --expect deadlock
+def centred(x):
+    total = x.detach().mean()
+    dist.all_reduce(total)
+    return x - total / world_size
 
 
-def whole(text):
-    """A whole number that somebody typed."""
-    number = parse_quantity(text)
-    if number != int(number):
-        raise ValueError(f"{text} is not a whole number")
-    return int(number)
-
-
-slider_panel(
-    draw_fit,
-    alt="Three bars of bytes against the memory of one GPU. At first Llama 3 8B on an H200, one "
-    "sequence of 8,192 tokens, 16 bytes per parameter: 185 GB without recomputation and with "
-    "recomputation of attention scores, 143 GB if every block is recomputed. The GPU has "
-    "150.8 GB. In every bar the optimizer's state is 96 GB, parameters and gradients 16 each.",
-    model=Slider(tuple(published.MODELS), "Llama 3 8B", "model"),
-    gpu=Slider(tuple(published.GPUS), "H200", "GPU"),
-    batch=Slider((1, 2, 4, 8, 16, 32, 64), 1, "sequences at once", read=whole),
-    length=Slider(
-        (512, 1024, 2048, 4096, 8192), 8192, "tokens of a sequence", read=whole
-    ),
-    precision=Slider(tuple(CONVENTIONS), "mixed 16", "precision"),
-)
+x = torch.ones(4, device=device, requires_grad=True)
+y = checkpoint(centred, x) if rank == 0 else centred(x)
+y.square().sum().backward()
+dist.all_reduce(x.grad)
 
 # %% [markdown]
-# The largest number of sequences at once, with full recomputation and 16 bytes per parameter:
-
-# %% jupyter={"source_hidden": true}
-gpus = ("RTX 4090", "A100 80GB", "H200", "B200")
-rows = []
-for model in published.MODELS.values():
-    row = {"model": model.name, "tokens": f"{model.context:,}"}
-    row["state, GB"] = (
-        f"{sum(training_state(model.num_parameters, 'mixed 16').values()) / 1e9:,.0f}"
-    )
-    for name in gpus:
-        most = fits.largest_batch(model, published.GPUS[name], recomputation="full")
-        row[name] = str(most) if most else "-"
-    rows.append(row)
-rank_table(rows, caption="Sequences that fit on one GPU; -: not even one")
-
-# %% [markdown]
-# The 8 billion parameters of Llama 3 8B come to 128 GB before the first activation: no GPU of 80 GB holds them, with any
-# batch. From 70 billion on, nothing in this chapter helps on one GPU. (Left out are the CUDA context, NCCL's buffers
-# and fragmentation, a few GB: so the single sequence of GPT-2 1.5B on an RTX 4090, with 0.05 GB to spare, would fail in
-# practice. Gradients are counted as if they were there all the time, as they are with accumulation or DDP. In the
-# widget, recomputation of attention scores changes nothing for Llama: FlashAttention does not keep them.)
+# The diagnosis names the line, and that it is another one on rank 0: its second all-reduce is the repeated one, while
+# the others are in the next call already. Without the watch, NCCL would hang here or read beyond the end of a tensor.
+# So whether a segment is recomputed must be the same decision on all ranks, and recomputation repeats communication
+# (chapter 12 counts it for tensor parallelism).
 #
-# ## 14. Where the libraries do it
+# ## Where do the libraries do it?
+#
+# *Needs: nothing more than the core path.*
 #
 # | here | in PyTorch | elsewhere |
 # |---|---|---|
 # | `MemoryLedger` | `torch.distributed._tools.mem_tracker.MemTracker`; on a GPU the memory snapshot | DeepSpeed's `see_memory_usage` |
 # | `checkpoint` | `torch.utils.checkpoint.checkpoint(..., use_reentrant=False)` | Megatron-LM `--recompute-granularity full`; Hugging Face `gradient_checkpointing_enable()` |
 # | `checkpoint_every` | `torch.utils.checkpoint.checkpoint_sequential`, which is told the number of segments and does not recompute the last one | Megatron-LM `--recompute-method uniform --recompute-num-layers k` |
-# | `selective_checkpoint` | `create_selective_checkpoint_contexts` | Megatron-LM `--recompute-granularity selective`; torchtitan's selective mode |
+# | `selective_checkpoint` | `create_selective_checkpoint_contexts` | Megatron-LM `--recompute-granularity selective --recompute-modules ...`; torchtitan's selective mode |
 # | `plan_recomputation` | `torch.compile` with an activation memory budget | |
 # | `OffloadActivations` | `torch.autograd.graph.save_on_cpu` | torchtune's `OffloadActivations` |
 # | `OptimizerInBackward` | `register_post_accumulate_grad_hook` ([tutorial](https://docs.pytorch.org/tutorials/intermediate/optimizer_step_in_backward_tutorial.html)) | torchtune's `optimizer_in_bwd` |
 #
-# On a GPU the **memory snapshot** draws the picture of section 2 for every allocation, with its stack:
-# `torch.cuda.memory._record_memory_history()`, some steps, `torch.cuda.memory._dump_snapshot("snapshot.pickle")`, and
-# drop the file on [pytorch.org/memory_viz](https://docs.pytorch.org/memory_viz).
-#
-# Does our ledger count what PyTorch's tracker counts?
+# (torchtune's code is still good to read; its development was stopped in [July
+# 2025](https://github.com/meta-pytorch/torchtune/issues/2883).) Does our ledger count what PyTorch's tracker counts?
 
-# %%
+# %% jupyter={"source_hidden": true}
 from torch.distributed._tools.mem_tracker import MemTracker
 
 torch.manual_seed(0)
@@ -1435,111 +1584,39 @@ print(f"PyTorch's tracker: {by_kind['Total']:,} bytes at the peak")
 print(f"our ledger:        {steps['plain'].peak.bytes:,} bytes at the peak")
 
 # %% [markdown]
-# ## 15. What breaks
+# ## What is different on GPUs?
 #
-# ### A checkpoint that forgets the random numbers
-#
-# `naive_checkpoint` is the page without the random state: it keeps the input, and runs the function again in backward.
-# On a model with dropout:
-
-# %%
-# %%ranks
-from dtlearn.memory import naive_checkpoint
-
-losses, gradients = {}, {}
-for dropout in (0.1, 0.0):
-    for run in (None, naive_checkpoint, checkpoint):
-        torch.manual_seed(0)
-        model = (CheckpointedGPT if run else GPT)(
-            GPTConfig(hidden_size=128, dropout=dropout)
-        ).to(device)
-        model.run = run
-        torch.manual_seed(rank)
-        x, y = my_batch()
-        loss = next_token_loss(model(x), y)
-        loss.backward()
-        gradient = torch.cat([p.grad.flatten() for p in model.parameters()])
-        if run is None:
-            plain = loss.item(), gradient
-            continue
-        off = 100 * ((gradient - plain[1]).norm() / plain[1].norm()).item()
-        same = "the same loss" if loss.item() == plain[0] else "another loss"
-        print(
-            f"dropout {dropout}, {run.__name__}: {same}, gradients off by {round(off, -1):.0f} %"
-        )
-
-# %% [markdown]
-# (The percentages are rounded to tens.) The loss is right to the last bit, and the gradients are not its gradients: the
-# second pass drew other masks. Nothing raises an error, and training goes on. How to find such a bug: compare the
-# *gradients* of one step with those of a plain step that starts from the same seed; then set dropout to 0. If they agree
-# then, what differs is random.
-#
-# PyTorch's `checkpoint(..., preserve_rng_state=False)` does the same, on purpose: restoring the state takes time, and a
-# function without dropout does not need it.
-#
-# ### A collective inside of a checkpoint
-#
-# The second pass repeats everything, so collectives in the segment are called twice. That is right as long as **all**
-# ranks do so. Here only rank 0 has a checkpoint:
-
-
-# %%
-# %%ranks --expect deadlock
-def centred(x):
-    total = x.detach().mean()
-    dist.all_reduce(total)
-    return x - total / world_size
-
-
-x = torch.ones(4, device=device, requires_grad=True)
-y = checkpoint(centred, x) if rank == 0 else centred(x)
-y.square().sum().backward()
-dist.all_reduce(x.grad)
-
-# %% [markdown]
-# The diagnosis names the line, and that it is another one on rank 0: its second all-reduce is the repeated one, while the
-# others are in the next call already. Without the watch, NCCL would hang here or read beyond the end of a tensor.
-# So whether a segment is recomputed must be the same decision on all ranks, and recomputation repeats communication: a
-# model with tensor parallelism (chapter 12) sends 6 all-reduces per block and step with it, in place of 4.
+# The cells run on GPUs when there is one for each rank, and the ledger's bytes are the same, but for operations that
+# have other kernels there. The allocator's figures are above ("Who owns the peak ..."). Measure what a CPU does not
+# show: the *time* of a checkpoint, of micro-batches, and of offload with pinned memory. The **memory snapshot** draws
+# the picture of section 2 for every allocation, with its stack: `torch.cuda.memory._record_memory_history()`, some
+# steps, `torch.cuda.memory._dump_snapshot("snapshot.pickle")`, and drop the file on
+# [pytorch.org/memory_viz](https://docs.pytorch.org/memory_viz).
 #
 # ### Myths
 #
-# **"The model is what fills the GPU."** The parameters are 3.3 of 31.8 MB in section 2. Of Llama 3 8B on one GPU they are
-# 16 of 185 GB (section 13). Gradients, optimizer state and activations are 161 GB, and temporaries at the peak 8 GB.
+# **"The model is what fills the GPU."** The parameters are 3.3 of 31.8 MB in section 2. Of Llama 3 8B on one GPU they
+# are 16 of 185 GB (section 8).
 #
-# **"`empty_cache` frees memory."** It gives segments that hold no tensor back to the driver, for other processes. PyTorch
-# would have used them again itself, and before it raises an out-of-memory error it gives them back anyway
-# ([documentation](https://docs.pytorch.org/docs/stable/notes/cuda.html#memory-management)). What tensors occupy stays.
+# **"`empty_cache` frees memory."** It gives segments that hold no tensor back to the driver, for other processes.
+# PyTorch would have used them again itself, and before it raises an out-of-memory error it gives them back anyway
+# ([documentation](https://docs.pytorch.org/docs/stable/notes/cuda.html#memory-management)). What tensors occupy
+# stays.
 #
-# **"`zero_grad` frees it."** That depends on `set_to_none`, which is the default since torch 2.0:
-
-# %%
-torch.manual_seed(0)
-model = GPT(config)
-for set_to_none in (True, False):
-    with MemoryLedger(model) as ledger:
-        next_token_loss(model(batch[0]), batch[1]).backward()
-        before = ledger.now
-        model.zero_grad(set_to_none=set_to_none)
-        freed = before - ledger.now
-    print(f"zero_grad(set_to_none={set_to_none}) frees {freed / 1e6:.2f} MB")
-    model.zero_grad()
+# **"`zero_grad` frees it."** Since torch 2.0 it does by default (`set_to_none=True`); but it frees gradients, and at
+# the peak, early in backward, there are few of them.
+#
+# **"Gradient accumulation needs more memory."** It needs less, unless the activations are small beside the gradients.
+# What needs more is adding up losses and calling `backward()` once.
+#
+# **"700 GB are 700 GiB."** They are 652 GiB. A GPU that is sold with "80 GB" has about 80 GiB, 85.9 GB; one that is
+# sold with "192 GB" has 179 GiB, 192.3 GB. Ask for the unit.
 
 # %% [markdown]
-# And it frees what is not there at the peak in backward, where the activations are.
-#
-# **"Batch size does not matter for memory."** Section 2: half the samples, half the activations.
-#
-# **"Gradient accumulation needs more memory."** It needs less, unless the activations are small beside the gradients
-# (section 8). What needs more is adding up losses and calling `backward()` once.
-#
-# **"700 GB are 700 GiB."** They are 652 GiB. A GPU that is sold with "80 GB" has about 80 GiB, 85.9 GB; one that is sold
-# with "192 GB" has 179 GiB, 192.3 GB (section 13). Ask for the unit.
-#
 # ### Check yourself
 #
-# <details><summary>A job dies in the first <code>optimizer.step()</code>, after a forward and a backward pass that went well. Why
-# there?</summary>
+# <details><summary>A job dies in the first <code>optimizer.step()</code>, after a forward and a backward pass that went
+# well. Why there?</summary>
 #
 # The state of Adam is made in the first step: 8 bytes per fp32 parameter that were not there before.
 # </details>

@@ -1,4 +1,4 @@
-"""What people write in place of the loss scaler of ch07.loss_scaler."""
+"""Mistakes that people write in place of the loss scaler of ch07.loss_scaler."""
 
 from dtlearn.grading import Edit
 

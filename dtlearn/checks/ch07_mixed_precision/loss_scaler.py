@@ -186,7 +186,7 @@ def on_rank(answer: Any, steps: Any, ways: Any, **numbers: Any) -> Any:
 
 
 def expected(case: Case, given: Given) -> list[dict[str, Any]]:
-    """What torch's own scaler does."""
+    """Return what torch's own scaler does."""
     if "no arguments" in given[0]["ways"]:
         return [{"S": 65536.0, "after an overflow": 32768.0, "grows after": 2000, "to": 65536.0} for _ in given]
     runs = [on_rank(lambda **numbers: torch.amp.GradScaler("cpu", **numbers), **own) for own in given]

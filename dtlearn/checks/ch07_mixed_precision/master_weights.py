@@ -152,7 +152,7 @@ def masters_of(own: dict[str, Any]) -> list[list[torch.Tensor]]:
 
 
 def is_sure(own: dict[str, Any]) -> bool:
-    """Whether the masters lead to the same 16-bit weights also if their last bits are others."""
+    """Return whether the masters lead to the same 16-bit weights also if their last bits are others."""
     pairs = [(m, w.dtype) for of_step in masters_of(own) for m, w in zip(of_step, own["weights"], strict=True)]
     return all(torch.equal((m * (1 - 1e-6)).to(dtype), (m * (1 + 1e-6)).to(dtype))
                for m, dtype in pairs if dtype != torch.float32)  # fmt: skip

@@ -143,7 +143,7 @@ def on_rank(answer: Any, x: Any, transposed: Any = False) -> Any:
 
 
 def expected(case: Case, given: Given) -> list[dict[str, Any]]:
-    """What torch's cast makes of them."""
+    """Return what torch's cast makes of them."""
     results = [on_rank(lambda x: x.bfloat16().float(), **own) for own in given]
     return [{**facts, "a bfloat16 tensor was made": False} for facts in results]
 

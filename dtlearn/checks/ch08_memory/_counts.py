@@ -21,7 +21,7 @@ Says = Mapping[str, tuple[str, str]]  # of each mistake: its code, and what is s
 
 
 def find_mistakes(count: Count, says: Says, given: list[dict[str, Any]], got: list[Counts]) -> Finding | None:
-    """What is wrong with counts that have the right keys; None if nothing is.
+    """Return what is wrong with counts that have the right keys; None if nothing is.
 
     Args:
         count: the exercise's function; without mistakes it is right.

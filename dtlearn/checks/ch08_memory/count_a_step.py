@@ -148,7 +148,7 @@ def expected(case: Case, given: Given) -> list[dict[str, int]]:
 
 
 def step(widths: list[int], global_batch: int, num_ranks: int, **options: Any) -> dict[str, int]:
-    """What the ledger counts of a step."""
+    """Return what the ledger counts of a step."""
     options, layers = DEFAULTS | options, list[nn.Module]()
     dtype = getattr(torch, options["dtype"])
     for width_in, width_out in pairwise(widths):

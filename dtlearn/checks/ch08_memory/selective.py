@@ -133,7 +133,7 @@ def best(operations: list[Operation], budgets: list[int]) -> list[tuple[int, int
     of_name = {o["name"]: o for o in operations}
 
     def redone(name: str, kept: Collection[str]) -> set[str]:
-        """What has to be computed for this result."""
+        """Return what has to be computed for this result."""
         parts = [redone(read, kept) for read in of_name[name]["inputs"]]
         return set() if name in kept else {name}.union(*parts)
 

@@ -1,4 +1,4 @@
-"""What autograd keeps of a forward pass for the backward pass, tensor by tensor.
+"""Tables of what autograd keeps of a forward pass for the backward pass, tensor by tensor.
 
 Two tables. `paper_block` is a block of Megatron's in 16 bits, as in Korthikanti et al., "Reducing Activation
 Recomputation in Large Transformer Models", 2205.05198, section 4: it adds up to sbh (34 + 5as/h).
@@ -188,7 +188,7 @@ def gpt_activations(config: GPTConfig, batch: int, length: int) -> ActivationTab
 
 
 def mlp_activations(sizes: tuple[int, ...], batch: int) -> ActivationTable:
-    """What autograd keeps of `dtlearn.models.MLP(sizes)` and its cross entropy; the inputs were there before.
+    """Return what autograd keeps of `dtlearn.models.MLP(sizes)` and its cross entropy; the inputs were there before.
 
     ReLU keeps its output, which is the input of the next layer: one storage, one row.
     """

@@ -1,4 +1,4 @@
-"""What newer blocks change in the activations: FlashAttention, grouped-query attention, SwiGLU, RMSNorm, no dropout.
+"""Changes of newer blocks in the activations: FlashAttention, grouped-query attention, SwiGLU, RMSNorm, no dropout.
 
 The table of `activations.paper_block`, made of parts that can be exchanged. It counts the small rows too, which the
 paper leaves out: the statistics of norms, in fp32.
@@ -20,7 +20,7 @@ DTYPES = {2: "bf16", 4: "fp32"}  # by bytes of an element
 
 @dataclass(frozen=True)
 class BlockKind:
-    """How a block is built. The default is GPT-3's; `LLAMA_BLOCK` is Llama 3's.
+    """The build of a block. The default is GPT-3's; `LLAMA_BLOCK` is Llama 3's.
 
     Attributes:
         fused_attention: FlashAttention or alike; False: scores are tensors of their own.
@@ -52,7 +52,7 @@ LLAMA_BLOCK = BlockKind(fused_attention=True, swiglu=True, norm="RMSNorm", dropo
 
 
 def block_activations(sizes: ActivationSizes, kind: BlockKind) -> ActivationTable:
-    """What autograd keeps of a block, one row for each storage.
+    """Return what autograd keeps of a block, one row for each storage.
 
     As PyTorch's operations do it, one by one. A fused SwiGLU keeps two tensors of four and computes the others again.
     """
@@ -74,7 +74,7 @@ def block_activations(sizes: ActivationSizes, kind: BlockKind) -> ActivationTabl
 
 
 class Effect(NamedTuple):
-    """What one change of a block does to the bytes that it keeps.
+    """The effect of one change of a block on the bytes that it keeps.
 
     Attributes:
         name: of the change.

@@ -1,4 +1,4 @@
-"""What fits: all bytes of a training step on one GPU, from a model's sizes.
+"""The bytes that have to fit: all of a training step on one GPU, from a model's sizes.
 
 It is an estimate in two ways. Gradients are counted as there all the time, as they are with accumulated micro-batches
 and in DDP's buckets; without either they come while activations go. And left out are the CUDA context, buffers of NCCL,
@@ -36,7 +36,7 @@ class MemoryEstimate(NamedTuple):
 
     @property
     def fits(self) -> bool:
-        """Whether that is no more than the GPU has."""
+        """Return whether that is no more than the GPU has."""
         return self.total <= self.capacity
 
 

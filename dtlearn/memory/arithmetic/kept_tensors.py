@@ -1,4 +1,4 @@
-"""What autograd really keeps, read off a run: the other side of the tables in `activations`."""
+"""Tensors that autograd really keeps, read off a run: the other side of the tables in `activations`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class KeptTensor(NamedTuple):
 
 
 def kept_tensors(run: Callable[[], Any], model: nn.Module, *inputs: torch.Tensor) -> list[KeptTensor]:
-    """What autograd keeps of `run()` for a backward pass: storages, in order, each once.
+    """Return what autograd keeps of `run()` for a backward pass: storages, in order, each once.
 
     Parameters and buffers of the model and the `inputs` are left out: they were there before. Seen is what autograd
     saves, the inputs of a checkpoint and the kept results of a selective one too; not what an object of Python holds.

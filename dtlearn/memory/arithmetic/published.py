@@ -51,7 +51,7 @@ class ModelSizes:
 
     @property
     def block_parameters(self) -> int:
-        """Of one block: with SwiGLU as Llama's, without biases; otherwise as GPT's, with biases everywhere."""
+        """Parameters of a block: with SwiGLU as Llama's, without biases; otherwise as GPT's, with biases everywhere."""
         h, f = self.hidden, self.feed_forward or 4 * self.hidden
         if not self.kind.swiglu:
             return 4 * h * h + 2 * h * f + 9 * h + f
@@ -60,13 +60,13 @@ class ModelSizes:
 
     @property
     def num_parameters(self) -> int:
-        """Of the whole model. GPT has learned positions and a layer norm at the end, Llama rotary ones and RMSNorm."""
+        """All parameters. GPT has learned positions and a layer norm at the end, Llama rotary ones and RMSNorm."""
         embeddings = self.vocabulary * self.hidden * (1 if self.tied else 2)
         ends = self.hidden if self.kind.swiglu else (self.context + 2) * self.hidden
         return self.layers * self.block_parameters + embeddings + ends
 
     def block_sizes(self, batch: int, length: int = 0) -> ActivationSizes:
-        """Of a block with a batch in it; a length of 0 is the whole context."""
+        """Sizes of a block with a batch in it; a length of 0 is the whole context."""
         return ActivationSizes(batch, length or self.context, self.hidden, self.heads, self.kv_heads, self.feed_forward)
 
 
@@ -108,7 +108,7 @@ class Gpu(NamedTuple):
 
     @property
     def bytes(self) -> int:
-        """What the driver reports."""
+        """Bytes that the driver reports."""
         return self.mib * MIB
 
 

@@ -1,4 +1,4 @@
-"""What each parameter costs while a model trains: the weight, its gradient, and what the optimizer keeps of it.
+"""Costs of a parameter while a model trains: the weight, its gradient, and what the optimizer keeps of it.
 
 "16 bytes per parameter" is right for fp32 Adam and for one of three ways to count mixed precision; the others are 18
 and 20. They differ in the gradients only. `CONVENTIONS` names each way, what it counts, and who counts so.

@@ -157,7 +157,7 @@ class MemoryLedger(StorageLedger):
 
     @contextlib.contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """What happens in the block is in this phase. Phases may lie in each other; the innermost counts.
+        """Put what happens in the block into this phase. Phases may lie in each other; the innermost counts.
 
         Raises:
             RuntimeError: the ledger is not open.
@@ -176,7 +176,7 @@ class MemoryLedger(StorageLedger):
             phase.stop = self._clock
 
     def record(self) -> MemoryRecord:
-        """What was counted so far, as data; after the block, what was counted in it."""
+        """Return what was counted so far, as data; after the block, what was counted in it."""
         if self._is_open:
             self._roles.scan()
         phases = [Phase(p.name, p.start, self._clock if p.stop is None else p.stop) for p in self._phases]
@@ -252,7 +252,7 @@ class MemoryLedger(StorageLedger):
 
 @functools.cache
 def namespace(func: Any) -> str:
-    """Of an operation: "aten", say."""
+    """The namespace of an operation: "aten", say."""
     return str(func._schema.name).partition("::")[0]
 
 

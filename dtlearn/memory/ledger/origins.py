@@ -1,4 +1,4 @@
-"""Who makes a tensor: the module whose forward pass runs, and the line of the user's code.
+"""Origins of tensors: the module whose forward pass runs, and the line of the user's code.
 
 The backward pass runs functions that the forward pass has left behind: they belong to the module and the line that ran
 then. Autograd numbers them, so the ledger notes, for each place, at which number it began.
@@ -121,7 +121,7 @@ def nearest_line() -> str:
 
 @functools.cache
 def is_passed_over(file: str) -> bool:
-    """Whether the code in this file works for a line elsewhere."""
+    """Return whether the code in this file works for a line elsewhere."""
     return file.startswith(_OTHERS)
 
 

@@ -1,4 +1,4 @@
-"""What Python objects and NumPy's arrays keep: numbers that no ledger counts, because torch gave no memory for them.
+"""Memory of Python objects and NumPy's arrays: numbers that no ledger counts, because torch gave no memory for them.
 
 A check of an exercise looks here for a vector that was turned into a list or an array, so that no tensor is left of it.
 """
@@ -15,7 +15,7 @@ import torch
 
 
 class OutsideTorch(NamedTuple):
-    """How many numbers some objects keep outside torch.
+    """The count of numbers that some objects keep outside torch.
 
     Attributes:
         sizes: in each container or buffer, of which each 4 bytes are a number; the eight largest, falling.
@@ -111,7 +111,7 @@ def bytes_by_variable(frame: types.FrameType | None, module: str) -> Counter[str
 
 
 def _is_foreign(one: Any, module: str, file: str | None) -> bool:
-    """Whether it is code or a class of another module, or memory of a tensor."""
+    """Return whether it is code or a class of another module, or memory of a tensor."""
     if isinstance(one, types.FunctionType):
         return one.__code__.co_filename != file
     if isinstance(one, type):

@@ -1,4 +1,4 @@
-"""What a ledger counted, as data: every storage, what it was for, who made it, and from when to when it lived.
+"""Counts of a ledger, as data: every storage, what it was for, who made it, and from when to when it lived.
 
 Figures, exercises and tests read it in any process: plain values that can be pickled, no torch.
 
@@ -55,7 +55,7 @@ class Allocation:
     device: str = "cpu"
 
     def lives_at(self, tick: int) -> bool:
-        """Whether it is there after this tick."""
+        """Return whether it is there after this tick."""
         return self.made <= tick and (self.gone is None or tick < self.gone)
 
 
@@ -193,7 +193,7 @@ class MemoryRecord:
 
 
 def is_inside(module: str, outer: str) -> bool:
-    """Whether `module` is `outer` or one of the modules in it; "" has nothing in it."""
+    """Return whether `module` is `outer` or one of the modules in it; "" has nothing in it."""
     return module == outer or (bool(outer) and module.startswith(f"{outer}."))
 
 

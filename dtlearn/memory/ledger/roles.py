@@ -1,4 +1,4 @@
-"""What storages are for: those of a model, of its gradients and of its optimizer.
+"""Roles of storages: those of a model, of its gradients and of its optimizer.
 
 A storage may be several things at once, or one after the other: a gradient is first what some operation returned. So it
 collects uses, and `category` says at the end what it was.
@@ -22,7 +22,7 @@ from .storage_ledger import plain_tensors, tensors_in
 
 
 class Use:
-    """What a storage was used as. Plain numbers: an enum's `&` and `|` take ten times as long, for every tensor."""
+    """Uses of a storage. Plain numbers: an enum's `&` and `|` take ten times as long, for every tensor."""
 
     PARAMETER = 1
     GRADIENT = 2  # some parameter's `.grad`
@@ -58,7 +58,7 @@ USUAL = (torch.Tensor, nn.Parameter)
 
 
 class Marked(Protocol):
-    """What the ledger keeps of a storage."""
+    """The note that the ledger keeps of a storage."""
 
     uses: int
 

@@ -1,4 +1,4 @@
-"""Which tensors the backward pass keeps: what autograd saves, with its own hooks and with those of others.
+"""Tensors that the backward pass keeps: what autograd saves, with its own hooks and with those of others.
 
 Of saved-tensor hooks only the innermost run. The ledger's do nothing but look; where others are inside them, as in a
 checkpoint or an offload, what counts is what those keep.
@@ -66,7 +66,7 @@ def give_back(kept: tuple[torch.Tensor, int]) -> torch.Tensor:
 
 
 def watched(pack: Callable[[torch.Tensor], Any], tensor: torch.Tensor, note: Note) -> Any:
-    """What another's hook makes of a tensor, and note what it keeps of it."""
+    """Return what another's hook makes of a tensor, and note what it keeps of it."""
     try:
         packed = pack(tensor)
     except Exception:  # the last tensor that a checkpoint of torch computes anew: it keeps it, and stops there

@@ -32,7 +32,7 @@ STRIDED = torch.strided
 
 
 class Storage(weakref.ref[torch.UntypedStorage]):
-    """What is known of one storage, without keeping it alive.
+    """Facts about one storage, without keeping it alive.
 
     Attributes:
         address: of torch's own object.

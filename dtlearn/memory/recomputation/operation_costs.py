@@ -1,4 +1,4 @@
-"""What each kind of operation costs to keep, in bytes, and to compute again, in floating-point operations."""
+"""Costs of each kind of operation to keep, in bytes, and to compute again, in floating-point operations."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class OperationCost(NamedTuple):
 
     @property
     def flops_per_byte(self) -> float:
-        """What computing again costs for each byte that it saves."""
+        """The cost of computing again for each byte that it saves."""
         return self.flops / self.bytes if self.bytes else 0.0
 
 

@@ -1,4 +1,4 @@
-"""Which layers to compute again, for a budget of memory: as little extra time as possible.
+"""Plans of layers to compute again, for a budget of memory: as little extra time as possible.
 
 All layers of a model are not alike. A planner that knows of each what it keeps, what its input takes and how long its
 forward pass is finds the cheapest set of layers to put into a checkpoint.
@@ -22,7 +22,7 @@ from .checkpoint import checkpoint
 
 @dataclass(frozen=True)
 class LayerCost:
-    """What a layer of a chain costs.
+    """Costs of a layer of a chain.
 
     Attributes:
         activation_bytes: what it keeps for backward, its input included.
@@ -43,7 +43,7 @@ class LayerCost:
 
 
 class RecomputationPlan(NamedTuple):
-    """Which layers to compute again.
+    """A choice of layers to compute again.
 
     Attributes:
         recompute: their indices, in order.

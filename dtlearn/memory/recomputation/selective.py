@@ -156,7 +156,7 @@ class _Use(TorchDispatchMode):
 
 
 def makes_new_tensors(operation: OpOverload) -> bool:
-    """Whether the results are new: not views of an argument, and not an argument changed in place."""
+    """Return whether the results are new: not views of an argument, and not an argument changed in place."""
     return not any(result.alias_info for result in operation._schema.returns)
 
 

@@ -122,18 +122,18 @@ class OptimizerInBackward:
         raise RuntimeError(_NO_CLIPPING)
 
     def remove(self) -> None:
-        """From now on `backward()` only makes gradients, and `inner` is an ordinary optimizer."""
+        """Remove the hooks: from now on `backward()` only makes gradients, and `inner` is an ordinary optimizer."""
         for handle in self._handles.values():
             handle.remove()
 
     @property
     def state(self) -> defaultdict[torch.Tensor, Any]:
-        """Of the inner optimizer."""
+        """The one of the inner optimizer."""
         return self.inner.state
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:
-        """Of the inner optimizer."""
+        """The one of the inner optimizer."""
         return self.inner.param_groups
 
 

@@ -52,7 +52,7 @@ def forward_selective(model: GPT, tokens: torch.Tensor) -> torch.Tensor:
 
 @dataclass(frozen=True)
 class Variant:
-    """How a step is run.
+    """A way to run a step.
 
     Attributes:
         forward: logits of the model.
@@ -122,7 +122,7 @@ def variant_step(
 
 @dataclass(frozen=True)
 class GPTWorkload:
-    """What is trained: a GPT of these sizes, on random tokens, so many sequences as long as the context.
+    """The model to train: a GPT of these sizes, on random tokens, so many sequences as long as the context.
 
     The default has 0.4 million parameters, and activations of ten times its training state.
     """
@@ -158,7 +158,7 @@ class VariantResult:
 
     @property
     def activations_at_peak(self) -> int:
-        """Of them, activations."""
+        """Those of them that are activations."""
         return self.record.peak.by_category["activations"]
 
 

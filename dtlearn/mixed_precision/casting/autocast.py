@@ -54,7 +54,7 @@ _state = _State()
 
 
 class autocast(TorchFunctionMode, ContextDecorator):
-    """In this block operations run in the format that the policy says; the protocol of `torch.autocast`.
+    """Run the operations of this block in the format that the policy says; the protocol of `torch.autocast`.
 
     Put forward and loss in it, and backward after it. A block with `enabled=False` inside it leaves everything as it
     is; what comes from outside then has to be cast by hand. It is a decorator too.

@@ -1,4 +1,4 @@
-"""Which formats operations get and give, written down while they run."""
+"""Formats that operations get and give, written down while they run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which operation runs in which format under autocast: the tables of PyTorch, as data.
+"""Rules of autocast, which operation runs in which format: the tables of PyTorch, as data.
 
 A rule says what happens to the floating-point inputs of an operation:
 

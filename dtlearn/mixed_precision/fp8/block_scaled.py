@@ -3,7 +3,8 @@
 An outlier then costs the precision of the 31 numbers beside it, and not that of a whole tensor. A scale is an exponent
 without sign and mantissa (E8M0): the byte k stands for 2^(k - 127), and 255 for NaN.
 
-Source: OCP Microscaling Formats (MX) Specification, version 1.0, 2023, sections 5.4.1 (E8M0) and 6.3 (the scale).
+Source: OCP Microscaling Formats (MX) Specification, version 1.0, 2023, sections 5.4.1 (E8M0) and 6.3 (the scale);
+Mishra et al., "Recipes for Pre-training LLMs with MXFP8", 2506.08027 (the scale rounded up).
 """
 
 from __future__ import annotations
@@ -43,19 +44,21 @@ class BlockScaled(NamedTuple):
         return values.flatten(-2)
 
 
-def quantize_blocks(x: torch.Tensor, fmt: Format = FP8_E4M3) -> BlockScaled:
+def quantize_blocks(x: torch.Tensor, fmt: Format = FP8_E4M3, *, round_up: bool = False) -> BlockScaled:
     """Give every 32 neighbours of the last dimension a scale, and cast them to a format of 8 bits.
 
     The scale is the specification's: the largest power of two that is not above the block's amax, divided by the
     largest power of two of the format. So scaled numbers are below 512 in E4M3, which ends at 448: those between are
-    clipped, and lose up to an eighth. (cuBLAS, and torchao's `RCEIL`, round the scale up instead.) A block with a
-    number that is not finite gets the scale NaN.
+    clipped, and lose up to an eighth. With `round_up` it is amax divided by the format's largest number, rounded up to
+    a power of two: nothing is clipped. So do cuBLAS, torchao's `RCEIL`, and Mishra et al. (2506.08027), whose
+    pre-training diverged with the specification's. A block with a number that is not finite gets the scale NaN.
 
     **Memory**: 33 bytes for every 32 elements.
 
     Args:
         x: (..., C), C a multiple of 32.
         fmt: FP8_E4M3 or FP8_E5M2.
+        round_up: the scale upwards, in place of the specification's.
 
     Raises:
         ValueError: 32 does not divide C, x holds integers, or another format.
@@ -63,7 +66,8 @@ def quantize_blocks(x: torch.Tensor, fmt: Format = FP8_E4M3) -> BlockScaled:
     _check(x, fmt)
     blocks = x.detach().unflatten(-1, (-1, BLOCK))  # (..., C / 32, 32)
     amax = blocks.abs().amax(-1, keepdim=True).double()
-    exponent = amax.log2().floor() - fmt.largest_exponent  # of the scale; -inf for a block of zeros
+    rounded_up, specified = (amax / fmt.largest).log2().ceil(), amax.log2().floor() - fmt.largest_exponent
+    exponent = rounded_up if round_up else specified  # of the scale; -inf for a block of zeros
     exponent = exponent.clamp(-SCALE_BIAS, SCALE_BIAS)
     elements = round_to_nearest_even(blocks.double() / exponent.exp2(), fmt, saturate=True)
     codes = torch.where(amax.isfinite(), exponent + SCALE_BIAS, NAN_SCALE).squeeze(-1)

@@ -39,7 +39,7 @@ class Scaled(NamedTuple):
     scale: torch.Tensor
 
     def dequantize(self) -> torch.Tensor:
-        """What the numbers stand for, in float32."""
+        """Return what the numbers stand for, in float32."""
         return self.values.float() / self.scale
 
 

@@ -172,7 +172,7 @@ class GradScaler:
         return optimizer.step(*args, **kwargs)
 
     def was_skipped(self, optimizer: torch.optim.Optimizer) -> bool:
-        """Whether the gradients of this step overflowed, from `unscale_` or `step` until `update()`."""
+        """Return whether the gradients of this step overflowed, from `unscale_` or `step` until `update()`."""
         return self._overflow.get(optimizer, _FINITE) == _OVERFLOW
 
     def update(self, new_scale: float | torch.Tensor | None = None) -> None:
@@ -204,7 +204,7 @@ class GradScaler:
         self._overflow, self._stepped, self._finite_losses = {}, set(), []
 
     def state_dict(self) -> dict[str, Any]:
-        """What a checkpoint needs, under torch's names; {} if not enabled. Take it after `update()`."""
+        """Return what a checkpoint needs, under torch's names; {} if not enabled. Take it after `update()`."""
         if not self._enabled:
             return {}
         values = self._scale, self._growth_factor, self._backoff_factor, self._growth_interval, self._growth_tracker

@@ -1,4 +1,4 @@
-"""What must not move when a step is skipped: the learning rate's schedule, counts of steps, averages of the weights.
+"""Steps that were skipped, and what must not move then: learning-rate schedules, counts, averages of the weights.
 
 The optimizer's own count (Adam's bias correction) stands still by itself, as its `step` is not called. A schedule does
 not: `scheduler.step()` after a skipped step lowers the rate for nothing, and a warm-up, in whose first steps the scale
@@ -6,7 +6,8 @@ is still too large, is over too soon.
 
 How others do it: with torch alone, users compare `scaler.get_scale()` before and after `update()`: it falls if a step
 was skipped. With several optimizers that does not say whose, and it says nothing if `update` is given a scale. Hugging
-Face Accelerate notes whether `optimizer.step` was called, as the function below does, and its scheduler asks for that.
+Face Accelerate notes whether `optimizer.step` was called. With a fused optimizer that is not enough: torch's scaler
+calls its `step` always, and the kernel skips (huggingface/accelerate, issue 4242). The function below asks for both.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import torch
 
 
 class Scaler(Protocol):
-    """What is asked of a scaler: ours or torch's."""
+    """The protocol of a scaler: ours or torch's."""
 
     def step(self, optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> Any: ...
 
@@ -32,21 +33,26 @@ def step_unless_skipped(
     Call `scaler.update()` after it.
 
     Args:
-        scaler: `GradScaler` of this package or of torch. Not torch's with a fused optimizer, whose
-            `step` is called also for gradients that overflowed, and skips inside.
-        optimizer: whose gradients are there.
+        scaler: `GradScaler` of this package or of torch.
+        optimizer: whose gradients are there. If it is fused, torch's scaler calls its `step` for gradients that
+            overflowed as well, and tells it so in `found_inf`.
         scheduler: one that moves with each step, if there is one.
 
     Returns:
         Whether the step was taken: count steps, and update averages of the weights, only then.
     """
     calls: list[bool] = []
-    hook = optimizer.register_step_post_hook(lambda *_: calls.append(True))
+
+    def note(called: torch.optim.Optimizer, *_: Any) -> None:
+        overflow = getattr(called, "found_inf", None)  # torch's scaler sets it for the call of a fused step
+        calls.append(overflow is None or not bool(overflow))
+
+    hook = optimizer.register_step_post_hook(note)
     try:
         scaler.step(optimizer)
     finally:
         hook.remove()
-    was_taken = bool(calls)
+    was_taken = any(calls)
     if was_taken and scheduler is not None:
         scheduler.step()
     return was_taken

@@ -1,4 +1,4 @@
-"""How large the gradients of a model are, and what a format makes of them.
+"""Sizes of the gradients of a model, and what a format makes of them.
 
 Two kinds of gradients are of interest: those of the weights, which the optimizer sees, and those of the activations,
 which backward hands from layer to layer. The second are smaller: they are of single tokens, and the loss is a mean over
@@ -71,7 +71,7 @@ def log2_histogram(x: torch.Tensor) -> Histogram:
 
 
 class Shares(NamedTuple):
-    """What becomes of the numbers that are not 0, in shares that add up to 1."""
+    """Fates of the numbers that are not 0, in shares that add up to 1."""
 
     zero: float
     subnormal: float  # kept with fewer bits
@@ -80,7 +80,7 @@ class Shares(NamedTuple):
 
 
 def shares_in(x: torch.Tensor, fmt: Format, scale: float = 1.0) -> Shares:
-    """What a format makes of the numbers of a tensor, multiplied by a loss scale.
+    """Return what a format makes of the numbers of a tensor, multiplied by a loss scale.
 
     Raises:
         ValueError: no number is different from 0, or one is not finite.
@@ -98,7 +98,7 @@ def shares_in(x: torch.Tensor, fmt: Format, scale: float = 1.0) -> Shares:
 
 @dataclass(frozen=True)
 class Gradients:
-    """Of one backward pass.
+    """Gradients of one backward pass.
 
     Attributes:
         activations: of each linear layer's output, by the layer's name.

@@ -1,4 +1,4 @@
-"""What a sum over many ranks loses in 16 bits: it depends on the order of the additions, and so on the algorithm.
+"""Losses of a sum over many ranks in 16 bits: it depends on the order of the additions, and so on the algorithm.
 
 Every addition rounds. In a ring each chunk is one running sum that grows from rank to rank: N-1 additions in a row, and
 the last summands meet a sum that is N times as large as they are. In bfloat16, with 8 bits, 256 + 1 is 256. A tree and
@@ -38,7 +38,7 @@ ONE_ROUNDING = "fp32 sum"  # of `fp32_sum.py`
 
 
 class SumError(NamedTuple):
-    """What rounding did to a sum.
+    """The error that rounding made in a sum.
 
     Attributes:
         relative: length of the difference to the exact sum, as a share of the exact sum's length.
@@ -87,7 +87,7 @@ def sum_in_order(order: Additions, summands: torch.Tensor) -> torch.Tensor:
 
 
 def simulate_all_reduce(plan: Plan, summands: torch.Tensor) -> torch.Tensor:
-    """What every rank has after this all-reduce of the rows: (N, n) -> (n,), to the last bit.
+    """Return what every rank has after this all-reduce of the rows: (N, n) -> (n,), to the last bit.
 
     Raises:
         ValueError: the plan is for another number of ranks.
@@ -112,14 +112,14 @@ def order_of(algorithm: str, num_ranks: int) -> Additions:
 def simulate_average(
     gradients: torch.Tensor, when: str, in_dtype: torch.dtype, algorithm: str = "ring"
 ) -> torch.Tensor:
-    """What `average` makes of the rows: (N, n) -> (n,) of float32; see `average.py` for the arguments."""
+    """Return what `average` makes of the rows: (N, n) -> (n,) of float32; see `average.py` for the arguments."""
     first, last = divisors(len(gradients), when)
     rows = gradients.to(in_dtype) / first
     return (sum_in_order(order_of(algorithm, len(rows)), rows) / last).float()
 
 
 def depth(order: Additions) -> int:
-    """How many additions follow one another on the longest way from a summand to the sum."""
+    """Return how many additions follow one another on the longest way from a summand to the sum."""
     depths: dict[int, int] = {}
     for dst, src in order:
         depths[dst] = 1 + max(depths.get(dst, 0), depths.get(src, 0))
@@ -127,7 +127,7 @@ def depth(order: Additions) -> int:
 
 
 def sum_error(result: torch.Tensor, summands: torch.Tensor) -> SumError:
-    """How far a sum (n,) is from the exact sum of the rows (N, n). All that came before the sum is left out."""
+    """Return how far a sum (n,) is from the exact sum of the rows (N, n). All that came before the sum is left out."""
     exact = summands.double().sum(0)
     away = (result.double() - exact).norm() / exact.norm()
     return SumError(away.item(), (result.double() @ exact / (exact @ exact)).item())

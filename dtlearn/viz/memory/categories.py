@@ -1,4 +1,4 @@
-"""How each category of memory looks, in every picture of the chapter: one colour and one hatch, in one order.
+"""Looks of each category of memory, in every picture of the chapter: one colour and one hatch, in one order.
 
 The order is that of the stacks, from the bottom: what lives through the whole step first, what comes and goes on top.
 """

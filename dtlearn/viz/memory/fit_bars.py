@@ -1,4 +1,4 @@
-"""What fits on a GPU: a step's bytes in several variants against its memory, and the answer in the title."""
+"""Bars of what fits on a GPU: a step's bytes in several variants against its memory, and the answer in the title."""
 
 from __future__ import annotations
 

@@ -80,6 +80,7 @@ def memory_front(
         ax.set_xlim(min(costs) - 0.05 * wide, max(costs) + (0.08 + _LETTER * letters * 1.3) * wide)
         ax.set_ylim(0, 1.15 * max(heights) / MB or 1)
         _names(ax, points, front)
+        ax.plot([], [], "o", color="#0072B2", ls="none", ms=8, label="a variant on it")
         beaten = "another variant needs no more of either, and less of one"
         ax.plot([], [], "o", color="#0072B2", mfc="white", ls="none", ms=8, label=beaten)
         for how in dict.fromkeys(apart.values()):

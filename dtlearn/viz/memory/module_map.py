@@ -1,4 +1,4 @@
-"""Who holds the memory at the peak: a rectangle per module, divided by category, each area its bytes."""
+"""A map of the memory at the peak: a rectangle per module, divided by category, each area its bytes."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ def recomputation_grid(
         for ax, (name, plan) in zip(axes, drawn.items(), strict=True):
             _grid(ax, plan, num_layers)
             most = max(len(each.full) for each in plan)
-            words = f"{name}: {most} layer{'s' * (most != 1)} at most"
+            words = f"{name}: activations of {most}"
             ax.annotate(words, (0, 1), (0, 3), xycoords="axes fraction", textcoords="offset points", size=9)
         axes[0].set_yticks([n + 0.5 for n in range(num_layers)], [f"layer {n}" for n in range(num_layers)])
         headline(axes[0], title, label)

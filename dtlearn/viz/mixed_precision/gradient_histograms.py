@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from ..style import ALARM, INK, MUTED, headline, legend_below, new_figure, style
@@ -23,11 +24,12 @@ _FATES = {
     "normal": ("#0072B2", ""),
     "overflows": ("#222222", "++"),
 }
+_LIMITS = (0, (2, 2))  # dashes
 _LARGEST, _LEAST = 0.86, 0.004  # a row's height; a bar that would be lower is not drawn
 
 
 def fate(exponent: int, fmt: Format) -> str:
-    """What a format makes of the numbers in [2^e, 2^(e+1)): a key of the legend."""
+    """Return what a format makes of the numbers in [2^e, 2^(e+1)): a key of the legend."""
     if 2.0 ** (exponent + 1) <= fmt.smallest_subnormal / 2:
         return "becomes 0"
     if exponent < fmt.smallest_exponent:
@@ -79,13 +81,15 @@ def gradient_histograms(
                 axes[0][column].annotate(words, (1, 1), (0, 8), ha="right", size=9, **place)
             if ranges:
                 _ranges(axes[1][column], ranges, (low, high), names=column == 0)
-            axes[-1][column].set_xlabel("absolute value, 2^...")
+            axes[-1][column].set_xlabel("absolute value")
+            axes[-1][column].xaxis.set_major_formatter(lambda value, _: f"$2^{{{value:.0f}}}$")
         headline(axes[0][0], title, label)
         fates = ["becomes 0", "subnormal: fewer bits", "normal"]
         patches = [
             Patch(fc=_FATES[f][0], ec="white", hatch=_FATES[f][1], lw=0, label=f"{f} in {fmt.name}") for f in fates
         ]
-        legend_below(fig, patches)
+        limits = Line2D([], [], color=MUTED, lw=0.9, ls=_LIMITS, label=f"the limits between these, in {fmt.name}")
+        legend_below(fig, [*patches, limits])
     return fig
 
 
@@ -108,7 +112,7 @@ def _panel(
         words = f"{100 * share:.0f} % lost" if share >= 0.005 else f"{100 * share:.1f} % lost"
         ax.text(span[0] + 0.5, row + 0.1, words, size=9, color=ALARM if share >= 0.005 else INK)
     for at in (math.log2(fmt.smallest_subnormal) - 1, fmt.smallest_exponent):
-        ax.axvline(at, color=MUTED, lw=0.9, ls=(0, (2, 2)), zorder=0)
+        ax.axvline(at, color=MUTED, lw=0.9, ls=_LIMITS, zorder=0)
     ax.set_xlim(*span)
     ax.set_ylim(len(layers) - 0.5, -0.5)
     ax.set_yticks(range(len(layers)), list(layers) if names else [""] * len(layers))

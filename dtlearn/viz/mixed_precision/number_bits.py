@@ -86,7 +86,7 @@ def typed_number(text: str) -> float:
 
 
 def held_words(value: float, fmt: Format) -> str:
-    """What a format makes of a number, in words: "0.09998, off by 0.024 %"."""
+    """Return what a format makes of a number, in words: "0.09998, off by 0.024 %"."""
     held = fmt.round(value)
     if math.isnan(held):
         return "NaN" if math.isnan(value) else "NaN: no infinity" if math.isinf(value) else "NaN: too large"

@@ -62,6 +62,18 @@ def test_the_largest_of_a_block_can_lose_an_eighth():
     assert quantize_blocks(x, FP8_E5M2).dequantize()[0] == 1.75  # e5m2 ends at 1.75 * 2^15
 
 
+def test_a_scale_that_is_rounded_up_clips_nothing_and_has_a_smaller_error():
+    x = torch.randn(1024, BLOCK, generator=torch.Generator().manual_seed(0))
+    x[0], x[1], x[2] = 448 / 256, torch.tensor(448.0).nextafter(torch.tensor(449.0)) / 256, 0
+    down, up = quantize_blocks(x), quantize_blocks(x, round_up=True)
+    assert up.scales.float()[:3].flatten().tolist() == [2.0**-8, 2.0**-7, 2.0**-127]
+    assert (up.scales.float().log2() - down.scales.float().log2()).unique().tolist() == [0, 1]
+    assert (x.abs() <= 448 * up.scales.float()).all() and not (x.abs() <= 448 * down.scales.float()).all()
+    errors = [((blocks.dequantize() - x).norm() / x.norm()).item() for blocks in (down, up)]
+    assert errors[1] < 0.0275 < 0.029 < errors[0]
+    assert quantize_blocks(torch.full((1, BLOCK), torch.inf), round_up=True).dequantize().isnan().all()
+
+
 @pytest.mark.parametrize("fmt", FORMATS, ids=lambda fmt: fmt.name)
 def test_what_the_blocks_hold_comes_back(fmt):
     steps = torch.randint(-7, 8, (20, BLOCK), generator=torch.Generator().manual_seed(0)).float()

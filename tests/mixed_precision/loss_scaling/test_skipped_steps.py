@@ -73,3 +73,21 @@ def test_several_optimizers_are_told_apart():
     assert [step_unless_skipped(scaler, optimizer) for optimizer in optimizers] == [False, True]
     scaler.update()
     assert scaler.get_scale() == 32.0
+
+
+@pytest.mark.parametrize("unscaled", [False, True])
+def test_a_fused_optimizer_skips_inside_of_its_step(unscaled):
+    """torch's scaler calls it in any case: that `step` was called says nothing."""
+    weight, scaler = nn.Parameter(torch.ones(3)), torch.amp.GradScaler("cpu", 8.0)
+    optimizer = torch.optim.AdamW([weight], lr=0.1, fused=True)
+    scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
+    for overflows, rate in ((True, 0.1), (False, 0.05), (True, 0.05)):
+        before = weight.detach().clone()
+        optimizer.zero_grad()
+        scaler.scale((weight * (torch.inf if overflows else 1.0)).sum()).backward()
+        if unscaled:
+            scaler.unscale_(optimizer)
+        assert step_unless_skipped(scaler, optimizer, scheduler) is not overflows
+        scaler.update()
+        assert optimizer.param_groups[0]["lr"] == rate
+        assert torch.equal(weight, before) is overflows

@@ -26,7 +26,7 @@ def test_a_grid_per_plan_with_a_column_per_pass():
     fig = recomputation_grid({"plain": None, "every layer": 1, "every 2": 2}, 4, "t", "l")
     assert [ax.get_xlim()[1] for ax in fig.axes] == [8, 12, 12]
     words = [text.get_text() for ax in fig.axes for text in ax.texts]
-    assert "plain: 4 layers at most" in words and "every layer: 1 layer at most" in words
+    assert "plain: activations of 4" in words and "every layer: activations of 1" in words
     assert len(fig.axes[0].patches) == 8 * 4 + 8
 
 

@@ -46,7 +46,8 @@ def test_rows_are_layers_and_columns_are_scales():
     assert {bar.get_x() for bar in plain.patches} == {-30, -29, -20, -19}
     assert {bar.get_x() for bar in scaled.patches} == {-14, -13, -4, -3}
     labels = [text.get_text() for text in fig.legends[0].get_texts()]
-    assert labels == ["becomes 0 in fp16", "subnormal: fewer bits in fp16", "normal in fp16"]
+    fates = ["becomes 0 in fp16", "subnormal: fewer bits in fp16", "normal in fp16"]
+    assert labels == [*fates, "the limits between these, in fp16"]
     ranges = fig.axes[2]
     assert [tick.get_text() for tick in ranges.get_yticklabels()][1] == "range of fp16"
     assert len(ranges.lines) == 2, "bf16 goes on at both ends"
