@@ -283,7 +283,7 @@ dist.recv(x, (rank - 1) % world_size, group=gloo)
 # Now write the two halves of the ring, then the all-reduce. To see what your function returns on
 # two ranks before it is graded, replace `%%exercise` in the first line of the cell by `%%try`.
 #
-# **Exercises 1 to 3.** The ring.
+# **Exercises 1, 2 and 3.** The ring.
 
 # %% exercise="ch02.ring_reduce_scatter"
 
