@@ -111,7 +111,7 @@ def test_lookups_name_what_there_is(tmp_path):
     ("asked", "says"),
     [
         ("ch07.nope", "the exercises of ch07 are ch07.master_weights, "),
-        ("ch12_tensor_parallel.nope", "the exercises of ch12 are ch12.split_and_reassemble, "),
+        ("ch12_tensor_parallel.nope", "the exercises of ch12 are ch12.f_and_g, "),
         ("ch12", "the exercises of ch12 are "),
         ("ch12.row_paralel", "did you mean ch12.row_parallel?"),
         ("ch07.row_parallel", "did you mean ch12.row_parallel?"),

@@ -108,4 +108,14 @@ IN_WORDS = {
         " DDP 2 as expected, FSDP2 2.83 of 3, DeepSpeed's ZeRO 1 and 2 with their defaults 3 where the mark is at 2, "
         "ZeRO 3 2 where it is at 3; with other settings ZeRO 2 sends 2 and ZeRO 3 sends 3."
     ),
+    "ch16_production/detections": (
+        "Bars of the seconds from a planted fault until somebody notices it, for four faults under the course's restart"
+        " and under torchrun. A killed rank is noticed within a second, and named. A rank that hangs is named by the "
+        "flight recorder after 1.1 s; the time-out, after 4 s, names nobody. A lost node is named by its heartbeats."
+    ),
+    "ch16_production/goodput": (
+        "Goodput over the seconds of training between two saves, for a save of 60 s, a restart of 10 minutes and a "
+        "failure every 3 hours: a flat curve with 85 % at Young's interval, 19 minutes, and simulated jobs as points on"
+        " it. Shorter intervals pay for saves, longer ones for work done twice."
+    ),
 }

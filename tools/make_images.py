@@ -50,6 +50,8 @@ from dtlearn.parameter_server import (
 )
 from dtlearn.pipeline_parallel import make_schedule
 from dtlearn.planner import find_accelerator, find_model, parse_cluster, planned_layouts
+from dtlearn.production.fault_stories import load_stories
+from dtlearn.production.goodput import JobTimes, goodput_by_interval
 from dtlearn.runtime.errors import RanksDisagree
 from dtlearn.runtime.link.link import Link
 from dtlearn.runtime.rendezvous import record_rendezvous
@@ -62,9 +64,11 @@ from dtlearn.viz import (
     bytes_on_links,
     collective_steps,
     communication_lanes,
+    detection_bars,
     draw_layer,
     draw_schedule,
     fabric_picture,
+    goodput_curve,
     gradient_histograms,
     layout_front,
     layout_on_nodes,
@@ -333,6 +337,19 @@ def volumes_of_libraries() -> Figure:
     return sent_volumes(load_stored_results(), RunDescription().config.num_parameters)
 
 
+def detections() -> Figure:
+    """From the stored stories: under torchrun a scenario takes up to half a minute."""
+    stored = load_stories()
+    shown = [d for d in stored.detections if d.fault in ("kill", "hang", "memory", "node_lost")]
+    return detection_bars(shown, label=f"run on {stored.date}, {stored.processors} cores")
+
+
+def goodput_of_a_job() -> Figure:
+    job = JobTimes(work=30 * 86400, save=60, restart=600, mtbf=3 * 3600)
+    minutes = (2, 4, 8, 12, 19, 30, 45, 60, 90, 120)
+    return goodput_curve(job, goodput_by_interval(job, [60 * m for m in minutes], range(5)))
+
+
 _DRAWN_BY: dict[str, Callable[[], Figure]] = {
     "ch01_ranks/training_steps": training_steps,
     "ch01_ranks/rendezvous": finding_each_other,
@@ -365,6 +382,8 @@ _DRAWN_BY: dict[str, Callable[[], Figure]] = {
     "ch14_hybrid_parallel/layout_front": layouts_of_bloom,
     "ch14_hybrid_parallel/rails": rails,
     "ch15_deepspeed/volumes": volumes_of_libraries,
+    "ch16_production/detections": detections,
+    "ch16_production/goodput": goodput_of_a_job,
 }
 IMAGES = {name: (draw, IN_WORDS[name]) for name, draw in _DRAWN_BY.items()}
 

@@ -115,7 +115,7 @@ for name, result in {"never killed": alone, "killed": saving}.items():
     print(f"{name:>12}: last losses {losses}, bits {result.digest[:12]}")
 
 # %% [markdown]
-# One step was made twice, and the end is the same **to the last bit**. That is the test of a checkpoint: nothing that decides
+# The job *rewinds* to its newest checkpoint: one step was made twice, and the end is the same **to the last bit**. That is the test of a checkpoint: nothing that decides
 # about the next step may be missing. What is forgotten shows late, or never:
 #
 # | forgotten | what one sees |
@@ -185,7 +185,7 @@ def naive_save(path, step):
 
 path = folder / "model.pt"
 torch.save({"step": 5, "weights": torch.zeros(1000)}, path)
-try:
+try:  # on the processor: a file is written, and nothing computed
     dtlearn.run_ranks(naive_save, 1, path, 8, device="cpu", init_group=False)
 except Exception as error:
     print(str(error).splitlines()[0])
@@ -504,7 +504,7 @@ print(*story.missing, sep="\n")
 # All twelve faults, under the course's restart (`run_ranks`) and under `torchrun --max-restarts`, with a lost node as two network namespaces of which one is cut off:
 
 # %% jupyter={"source_hidden": true}
-from dtlearn.production.stored_stories import load_stories
+from dtlearn.production.fault_stories import load_stories
 from dtlearn.viz import detection_bars, detection_words
 
 stored = load_stories()

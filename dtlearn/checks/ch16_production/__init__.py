@@ -3,8 +3,8 @@
 from .. import MAY_HELP as MAY_HELP
 from ..own_work import forbids, forbids_torchs
 
-# Rules on the text of every answer. `production.practice` is what exercises hand over: a disk, and a job. The planner has
-# Young's interval, and the large batches of chapter 3 both rules.
+# Rules on the text of every answer. `production.practice` is what exercises hand over: a disk, and a job. The planner
+# has Young's interval, and the large batches of chapter 3 both rules.
 READS = [
     forbids(
         *("dtlearn.production.checkpoints", "dtlearn.production.faults", "dtlearn.production.goodput"),

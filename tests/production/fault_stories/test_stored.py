@@ -2,8 +2,8 @@
 
 import pytest
 
+from dtlearn.production.fault_stories.stored import ON_HOSTS, load_stories, run_all, write_stories
 from dtlearn.production.faults import SCENARIOS
-from dtlearn.production.stored_stories import ON_HOSTS, load_stories, run_all, write_stories
 
 STORED = load_stories()
 

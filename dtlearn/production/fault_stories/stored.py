@@ -1,6 +1,6 @@
 """What became of every planted fault, with date and versions: under torchrun a scenario takes up to half a minute.
 
-python -m dtlearn.production.stored_stories    # run all again and write the file; as root, or the lost node is left out
+python -m dtlearn.production.fault_stories.stored    # run all again; as root, for the lost node
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import Any
 
 import torch
 
-from .faults import SCENARIOS, Detection, FaultStory, run_scenario, why_not
-from .faults.scenarios import LAUNCHERS
+from ..faults import SCENARIOS, Detection, FaultStory, run_scenario, why_not
+from ..faults.scenarios import LAUNCHERS
 
 FILE = Path(__file__).with_suffix(".json")
 ON_HOSTS = "node_lost"  # torchrun alone has it
