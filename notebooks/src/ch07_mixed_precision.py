@@ -549,6 +549,7 @@ states.reveal()
 # %% jupyter={"source_hidden": true}
 import contextlib
 
+from dtlearn.memory.arithmetic.kept_tensors import kept_tensors
 from dtlearn.models import GPT, GPTConfig, load_corpus, next_token_loss
 
 corpus = load_corpus()
@@ -559,19 +560,9 @@ def bytes_kept(samples, dtype, context):
     x, y = next(corpus.batches(1, samples, 64))
     torch.manual_seed(0)
     model = GPT(GPTConfig(hidden_size=128)).to(dtype)
-    own = {p.untyped_storage().data_ptr() for p in model.parameters()}
-    kept = {}
-
-    def pack(t):
-        storage = t.untyped_storage()
-        if storage.data_ptr() not in own and t.is_floating_point():
-            kept[storage.data_ptr()] = storage.nbytes()
-        return t
-
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t), context:
-        loss = next_token_loss(model(x), y)
-        total = sum(kept.values())  # while `loss` and its graph are alive
-    return total
+    with context:
+        kept = kept_tensors(lambda: next_token_loss(model(x), y), model, x, y)
+    return sum(tensor.bytes for tensor in kept)
 
 
 rows, whole = [], {}
@@ -961,8 +952,8 @@ show(
 )
 
 # %% [markdown]
-# At the end of a ring the running sum is up to $N$ times as large as what is added to it, and bf16 keeps 8 bits: 256
-# + 1 is 256. The measured points of the ring differ a little from its line, which is drawn from the chunk that begins
+# At the end of a ring the running sum is up to $N$ times as large as what is added to it, and bf16 keeps 8 bits: 257
+# becomes 256. The measured points of the ring differ a little from its line, which is drawn from the chunk that begins
 # at rank 0; other chunks begin at other ranks. NCCL's maintainer says the same of NCCL: rings are its least precise
 # and often its fastest algorithm; trees, also those through NVSwitch, add values of equal weight
 # ([issue](https://github.com/NVIDIA/nccl/issues/1026)). A real run with gradients reduced in bf16 trained well on 96
@@ -1189,10 +1180,10 @@ show(
 # ranks are those that share one copy of the model, by tensor or pipeline parallelism; the layers that one of the
 # latter has are its **stage**.
 #
-# A policy says what its library reduces, and not what else is reduced. With FSDP2 beside tensor parallelism (chapter
-# 12) the gradients of norms are summed over the tensor-parallel ranks as well, and up to now
-# `reduce_dtype=torch.float32` does not hold there: that sum is made in bf16 ([open
-# issue](https://github.com/pytorch/pytorch/issues/190626), July 2026).
+# A policy says what its library reduces, and not what else is reduced. With FSDP2 and chapter 12's tensor
+# parallelism the gradients of norms are summed over the tensor-parallel ranks as well, and up to now
+# `reduce_dtype=torch.float32` does not hold there: that sum is made in bf16
+# ([open issue](https://github.com/pytorch/pytorch/issues/190626), July 2026).
 #
 # Is FSDP2's policy what section 3 and "In which order ..." built: bf16 weights from fp32 masters, gradients reduced
 # in fp32?

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
@@ -42,11 +43,11 @@ def overflow_boxes(
                 ax.add_patch(_box(rank + 0.04, -row - 0.85, 0.86, 0.8, facecolor=LANE, edgecolor="none"))
                 ax.text(rank + 0.07, -row - 0.45, what, va="center")
                 words = "gradient: infinite" if inf else f"gradient: {gradient}"
-                look = {"color": ALARM, "weight": "bold"} if inf else {"color": INK}
+                look: dict[str, Any] = {"color": ALARM, "weight": "bold"} if inf else {"color": INK}
                 ax.text(rank + 0.87, -row - 0.45, words, ha="right", va="center", **look)
         headline(ax, title, label)
     return fig
 
 
-def _box(x: float, y: float, width: float, height: float, **look: object) -> FancyBboxPatch:
+def _box(x: float, y: float, width: float, height: float, **look: Any) -> FancyBboxPatch:
     return FancyBboxPatch((x, y), width, height, boxstyle="round,pad=0,rounding_size=0.03", **look)
