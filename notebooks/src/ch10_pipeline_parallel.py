@@ -1184,12 +1184,13 @@ for name, nbytes in reduced.items():
 
 
 # %%
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.pipelining import PipelineStage, Schedule1F1B
+
+
 def sharded_pipeline(reshard):
     """On each rank: two steps of 1F1B, its stage sharded over two replicas."""
-    from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import fully_shard
-    from torch.distributed.pipelining import PipelineStage, Schedule1F1B
-
     mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "pp"))
     pipeline, sharded = mesh.get_group("pp"), mesh["dp"]
     stage = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.Linear(64, 64))
