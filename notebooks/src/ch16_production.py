@@ -14,7 +14,7 @@
 # | 4. How can two ranks read what four have written? | boxes, and what they have in common | 5, and exercise 2: 20 |
 # | 5. How long does training stand still? | saves beside training | 5 |
 # | 6. How often to save? | a life with failures, and its goodput | 7 |
-# | 7. When to use which? | one table | 4 |
+# | 7. Which one when? | one table | 4 |
 #
 # After it you can keep a job alive when a rank is killed, a disk is full or half of the machines are gone, and say what that cost.
 
@@ -43,7 +43,7 @@ world
 # Meta trained Llama 3 on 16,384 GPUs. In 54 days the job was interrupted 419 times without a plan: once in three hours
 # ([2407.21783](https://arxiv.org/abs/2407.21783), section 3.3.4; its table 5 has the causes).
 #
-# | cause | times | |
+# | some of the causes | times | |
 # |---|---|---|
 # | a GPU, or its memory | 220 | a rank dies, or computes wrong |
 # | network switches and cables | 35 | ranks hang |
@@ -96,17 +96,17 @@ naive = mortal(
         str(folder / "nothing"), num_steps=8, save_every=100, dropout=0.1
     )
 )
-print(f"the new job began with step {naive.first_step}")
+print(f"the new job went on after step {naive.first_step}")
 
 # %% [markdown]
-# This one saves nothing before it ends, so all is made again. With a **checkpoint**, the state of the job in a folder, after every
+# This one saves nothing before it ends, so everything is done again. With a **checkpoint**, the state of the job in a folder, after every
 # second step:
 
 # %%
 saving = mortal(
     checkpoints.JobOptions(str(folder / "saving"), num_steps=8, save_every=2, dropout=0.1)
 )
-print(f"the new job began with step {saving.first_step}")
+print(f"the new job went on after step {saving.first_step}")
 alone = dtlearn.run_ranks(  # the same job, and nobody is killed
     checkpoints.run_job, 4, checkpoints.JobOptions(str(folder / "alone"), dropout=0.1)
 )[0]
@@ -115,8 +115,8 @@ for name, result in {"never killed": alone, "killed": saving}.items():
     print(f"{name:>12}: last losses {losses}, bits {result.digest[:12]}")
 
 # %% [markdown]
-# The job *rewinds* to its newest checkpoint: one step was made twice, and the end is the same **to the last bit**. That is the test of a checkpoint: nothing that decides
-# about the next step may be missing. What is forgotten shows late, or never:
+# The job *rewinds* to its newest checkpoint: step 5 was done twice, and the end is the same **to the last bit**. That is the test of a checkpoint: nothing that affects
+# the next step may be missing. What is forgotten shows late, or never:
 #
 # | forgotten | what one sees |
 # |---|---|
@@ -198,7 +198,7 @@ except Exception as error:
 # Neither checkpoint is left. And the next job would not always find out: with a file for each rank, whole files of step 8 can
 # stand beside whole files of step 5, and load.
 #
-# **Atomic commit** is the way out, and databases have gone it for decades: *write where nobody reads, then make it visible at one
+# **Atomic commit** is the way out; databases have used it for decades: *write where nobody reads, then make it visible at one
 # moment*. In a file system that moment is `rename`: it gives a file another name, and takes away the file that had the name
 # before; a kill comes before it or after it, never in the middle. Four calls, and what they promise:
 #
@@ -215,28 +215,29 @@ except Exception as error:
 # ```
 # job/step-00000008/    complete: it got this name when all of it was on the disk
 # job/latest            the name of the newest
-# job/.new-step-...10/  being written; nobody reads it, the next job sweeps it away
+# job/.new-step-.../    being written; nobody reads it
 # ```
 #
-# Its test kills a process after each of the 37 calls that such a save makes, and loads.
+# Its test kills a process after each of the 37 calls that such a save makes, and loads what is left.
 #
 # **Exercise 1.** The moment of commit, for several ranks.
 
 # %% exercise="ch16.atomic_commit"
 
 # %% [markdown]
-# The package's own, in two phases; if one rank cannot write, none of the checkpoint is kept, and all ranks raise:
+# The package's own, on rank 0, when all parts are there. Here a checkpoint is a folder, and *its* name is the moment; the file
+# `latest` only saves readers a search. If one rank cannot write, none of the checkpoint is kept, and all ranks raise.
 
 # %% jupyter={"source_hidden": true}
-from dtlearn.production.checkpoints.checkpointer import Checkpointer
+from dtlearn.production.checkpoints.store import commit
 
-dtlearn.show_source(Checkpointer._write_and_commit)
+dtlearn.show_source(commit)
 
 # %% [markdown]
 # ## 4. How can two ranks read what four have written?
 #
 # In section 2 each rank held the whole model. With ZeRO, tensor parallelism or a pipeline it holds parts, and writes its own part: 405 billion
-# parameters with Adam's state are some terabytes, which one rank could neither hold nor write in time. But a file for each *rank* can only be read
+# parameters with Adam's state are several terabytes, which one rank could neither hold nor write in time. But a file for each *rank* can only be read
 # by as many ranks, laid out in the same way. So a sharded checkpoint says of each block *where it lies in the whole tensor*. Who loads asks
 # for its own block, in whatever layout it has now, and reads what the two have in common. That is **resharding**:
 
@@ -260,101 +261,86 @@ for read in page_resharding.plan(rows, columns):
 # %% exercise="ch16.reshard"
 
 # %% [markdown]
-# The whole of it on a page:
+# Resharding on a page:
 
 # %%
 dtlearn.show_source(page_resharding)
 
 # %% [markdown]
-# On real ranks: a GPT of four tensor-parallel ranks is saved, and two ranks go on that have it under ZeRO 3. Nobody ever
-# holds the whole model.
+# On real ranks, with the checkpoints of this course: four ranks save a matrix in rows, two ranks load it in columns.
 
 
-# %% jupyter={"source_hidden": true}
-def save_divided(folder):
-    """Two steps of a GPT whose layers are divided among the ranks; a save; two more steps."""
-    model = ParallelGPT(CONFIG, seed=0, dtype=torch.float64)
-    return trained(
-        model,
-        ShardedParameters.of_module(model),
-        checkpoints.layouts.tensor_parallel_cuts(model),
-        folder,
-    )
-
-
-def go_on_sharded(folder):
-    """Two steps of the same GPT under ZeRO 3, from the checkpoint."""
-    torch.manual_seed(1)
-    module = GPT(CONFIG).double()
-    cuts = checkpoints.replicated_cuts(module, copy=0, copies=1)
-    model = FullyShardedDataParallel(module)
-    return trained(model, pieces_of_stage3(model), cuts, folder, resume=True)
-
-
-def trained(model, sharded, cuts, folder, resume=False):
-    optimizer = torch.optim.Adam(sharded.pieces, lr=0.01)
-    tokens = torch.arange(18).view(2, 9) % CONFIG.vocab_size
+# %%
+def save_rows(folder):
+    rows = even_part((8, 8), 0, 4, dist.get_rank())  # where this rank's rows lie
+    mine = MATRIX.chunk(4)[dist.get_rank()].flatten()
     with checkpoints.Checkpointer(folder) as checkpointer:
-        if resume:
-            loaded = checkpointer.load(
-                lambda manifest: checkpoints.wanted_by(sharded, cuts, manifest)
-            )
-            checkpoints.load_shards(
-                sharded, optimizer, cuts, loaded.tensors, loaded.shared["optimizer"]
-            )
-        losses = []
-        for step in range(2 if resume else 4):
-            if step == 2:
-                shards, options = checkpoints.shards_of(sharded, optimizer, cuts)
-                checkpointer.save(2, shards, shared={"optimizer": options})
-            x, y = tokens[:, :-1], tokens[:, 1:]
-            loss = (
-                model.loss(x, y)
-                if isinstance(model, ParallelGPT)
-                else next_token_loss(model(x), y)
-            )
-            loss.backward()
-            optimizer.step()
-            optimizer.zero_grad()
-            losses.append(loss.item())
-    return losses[-2:]
+        checkpointer.save(1, {"matrix": (rows, mine)})
 
 
-from dtlearn.models import GPT, GPTConfig, next_token_loss
-from dtlearn.tensor_parallel import ParallelGPT
-from dtlearn.zero import FullyShardedDataParallel, ShardedParameters, pieces_of_stage3
+def load_columns(folder):
+    columns = even_part((8, 8), 1, 2, dist.get_rank())
+    with checkpoints.Checkpointer(folder) as checkpointer:
+        loaded = checkpointer.load(lambda manifest: {"matrix": columns})
+    return loaded.tensors["matrix"].view(8, 4), loaded.bytes_read
 
-CONFIG = GPTConfig(
-    vocab_size=9, context_length=8, num_layers=1, num_heads=4, hidden_size=8
-)
-# On the processor: the files and losses of both jobs are compared to the last digits.
-divided = dtlearn.run_ranks(save_divided, 4, str(folder / "divided"), device="cpu")[0]
-sharded = dtlearn.run_ranks(go_on_sharded, 2, str(folder / "divided"), device="cpu")[0]
-print(
-    "losses of steps 3 and 4, tensor-parallel on four ranks:",
-    [f"{x:.9f}" for x in divided],
-)
-print(
-    "                                     ZeRO 3 on two ranks:",
-    [f"{x:.9f}" for x in sharded],
-)
+
+import torch.distributed as dist
+
+from dtlearn.sharing.resharding import even_part
+
+MATRIX = torch.arange(64.0).view(8, 8)  # 256 bytes
+# On the processor: files are the same from any device.
+dtlearn.run_ranks(save_rows, 4, str(folder / "rows"), device="cpu")
+for rank, (part, nbytes) in enumerate(
+    dtlearn.run_ranks(load_columns, 2, str(folder / "rows"), device="cpu")
+):
+    right = torch.equal(part, MATRIX.chunk(2, 1)[rank])
+    print(f"rank {rank} has its columns: {right}, and read {nbytes} bytes of four files")
 
 # %% [markdown]
 # ## 5. How long does training stand still?
 #
 # BLOOM's checkpoints had 2.3 TB ([the project's notes](https://github.com/bigscience-workshop/bigscience/blob/master/train/tr11-176B-ml/README.md)). Writing takes
-# long; copying into the memory of the host does not. An **asynchronous** save copies first, lets training go on, and writes beside it.
+# long. An **asynchronous** save lets training go on, and a thread writes beside it.
 
 # %%
-stall = dtlearn.predict.choice(
-    "The copy is left out: the writing thread gets the parameters themselves, and training goes on at once. What is in the file?",
+staged = dtlearn.predict.choice(
+    "The thread is given the parameters, writes them one after the other, and training goes on at once. What is in the file?",
     {
-        "A": "the state at the save: the thread was started then",
-        "B": "some tensors from before the next update and some from after it, or half of one: no state that ever was",
-        "C": "the state after the next update",
+        "A": "the state at the save",
+        "B": "the state after a later update",
+        "C": "a state that never was",
     },
     id="ch16.staged",
 )
+
+# %%
+import threading
+import time
+
+first, second = torch.zeros(1), torch.zeros(1)  # two parameters; an update adds 1 to each
+file = []
+
+
+def write():
+    for parameter in (first, second):
+        file.append(parameter.clone())
+        time.sleep(0.05)  # a slow disk
+
+
+writer = threading.Thread(target=write)
+writer.start()
+while writer.is_alive():
+    time.sleep(0.005)  # a step
+    first += 1
+    second += 1
+print("first from an earlier step than second:", bool(file[0] < file[1]))
+staged.reveal()
+
+# %% [markdown]
+# So an asynchronous save copies everything first, into the memory of the host, which takes much less time than a disk. It is called
+# *staging*. A job with and without:
 
 # %% jupyter={"source_hidden": true}
 from dtlearn.viz import save_stalls, stall_words
@@ -374,24 +360,44 @@ def recorded(asynchronous):
 stalls = {"synchronous": recorded(False), "asynchronous": recorded(True)}
 show(save_stalls(stalls), stall_words(stalls))
 
-# %% jupyter={"source_hidden": true}
-stall.reveal()
-
 # %% [markdown]
-# Three things make an asynchronous save right, and each was wrong somewhere in public code: the copy is complete **before** the next
+# (These ranks share two cores, and the writer takes one: steps beside a write are slower, and the whole gains less than the stalls say.)
+# Three things make an asynchronous save right, and public projects got each of them wrong: the copy is complete **before** the next
 # update begins; the next save waits for the one before (or is skipped), or two threads write at once; and its messages run in
 # a process group of their own, or they mix with those of training.
 #
 # ## 6. How often to save?
 #
-# A save costs time whether or not anything fails. Without saves a failure costs all. Between them lies the best **interval**. Let a save cost
-# δ seconds, and failures be $M$ seconds apart. After τ seconds of training comes a save; a failure comes on average half way, and loses
-# τ/2. Of each second, δ/τ goes into saves and τ/2M into work done twice. The sum is smallest at
+# A save costs time whether or not anything fails. Without saves a failure costs all. Between them lies the best **interval**.
+
+# %%
+interval = dtlearn.predict.choice(
+    "Somebody makes saves four times as fast. The best time between two saves is then",
+    {
+        "A": "a quarter of what it was",
+        "B": "half of what it was",
+        "C": "as it was: failures come as often as before",
+    },
+    id="ch16.interval",
+)
+
+# %% [markdown]
+# Let a save cost δ seconds, a restart $R$ seconds, and failures be $M$ seconds apart. After τ seconds of training comes a save; a failure comes on
+# average half way, and loses τ/2. Of each second, δ/τ goes into saves, τ/2M into work done twice, and R/M into restarts, whatever τ is. The sum is smallest at
 #
 # $$\tau = \sqrt{2 \, \delta \, M} \qquad \text{(Young, 1974)}$$
-#
+
+# %%
+for save in (60, 15):
+    tau = goodput.young_interval(save, mtbf=3 * 3600)
+    print(
+        f"a save takes {save} s, a failure every 3 hours: save every {tau / 60:.1f} minutes"
+    )
+interval.reveal()
+
+# %% [markdown]
 # What is left of the time is called **goodput**: seconds of training that stay, divided by all seconds. A real job, on two ranks that are killed at random
-# moments, on a fast clock (a step takes 10 ms, a save 100 ms, a rank dies every 1.5 s):
+# moments, on a fast clock: a step takes 10 ms, a save 100 ms, a rank dies after 1.5 s of training on average, and the job saves every 60 steps:
 
 # %% jupyter={"source_hidden": true}
 from dtlearn.viz import job_life, life_words
@@ -399,15 +405,8 @@ from dtlearn.viz import job_life, life_words
 lived = goodput.live(mtbf=1.5, seed=3)
 show(job_life(lived.life), life_words(lived.life))
 
-# %%
-interval = dtlearn.predict(
-    "A save takes 60 s, and the job fails every 3 hours. After how many minutes of training should it save?",
-    unit="minutes",
-    id="ch16.interval",
-)
-
-# %%
-interval.reveal(goodput.young_interval(60, 3 * 3600) / 60)
+# %% [markdown]
+# Most of it is restarts here, because a real start of processes takes seconds and this clock is fast. On a clock of weeks:
 
 # %% jupyter={"source_hidden": true}
 from dtlearn.viz import goodput_curve, goodput_curve_words
@@ -423,7 +422,7 @@ show(goodput_curve(large, curve), goodput_curve_words(large, curve))
 # restart*. Young's formula is the limit of saves that are short against $M$. Daly (2006) has the exact model, which is the curve; the dots are
 # simulated lives. Where the two part, and how to find the best whole number of steps, is the exercise `interval` in "Further".
 #
-# ## 7. When to use which?
+# ## 7. Which one when?
 #
 # | what | when |
 # |---|---|
@@ -449,6 +448,7 @@ show(goodput_curve(large, curve), goodput_curve_words(large, curve))
 # | What if half of the ranks are gone? | the batch kept by a rule; `elastic_batch` (20 minutes) | section 2 |
 # | Can some ranks evaluate, or serve? | roles of one job | |
 # | How do several ranks generate a text? | caches, tensor parallelism, pipelines, batches that never end | chapter 12 |
+# | Does resharding work for a whole model? | from tensor parallelism to ZeRO 3 | chapter 12 |
 # | What do others write? | DCP both ways, libraries | section 4 |
 # | How is a run watched? | TensorBoard, Weights & Biases, Ray Tune, two traces of a step | |
 # | **The bug-hunt lab** | ten programs of real projects; `bug_lab` (60 minutes) | |
@@ -466,7 +466,7 @@ show(goodput_curve(large, curve), goodput_curve_words(large, curve))
 # %% [markdown]
 # ## Who notices a fault, and when?
 #
-# A dead process is the kind fault: the system closes its connections, and everybody knows at once. Here is the course's own restart with a rank that
+# A dead process is the kindest of faults: the system closes its connections, and everybody knows at once. Here is the course's own restart with a rank that
 # *hangs* instead, in a loop outside of any collective:
 
 # %%
@@ -484,6 +484,7 @@ rank_table(
         }
         for e in story.table()
         if e["what"] in ("fault", "noticed", "killed", "ended", "resumed", "finished")
+        and e["seconds"] >= story.fault.seconds
     ],
     caption="A rank hangs, is found, killed, and the job goes on",
 )
@@ -492,7 +493,7 @@ rank_table(
 # Who noticed?
 #
 # - **progress**: all ranks send a *heartbeat* with the number of their step ten times a second, from a thread of their own. The hanging process still
-#   beats, for its thread lives; but its number stands still. So does everybody's: they wait in the collective. Progress says *that*, not *who*.
+#   beats, for its thread lives; but its number stands still. So does everybody's: they wait in the collective. Progress says *that*, not *who*. (The last notice of a heartbeat comes a second after the kill, when the thread has fallen silent.)
 # - **flight recorder**: torch keeps the latest collectives of each process in a ring (`TORCH_FR_BUFFER_SIZE`; 0, the default, keeps none). Laid side by side:
 
 # %%
@@ -501,7 +502,7 @@ print(*story.missing, sep="\n")
 # %% [markdown]
 # - **time-out**: without either, the collective gives up after its own limit, 4 s here, and in torch by default 10 minutes with NCCL and 30 with gloo. It names nobody.
 #
-# All twelve faults, under the course's restart (`run_ranks`) and under `torchrun --max-restarts`, with a lost node as two network namespaces of which one is cut off:
+# Half of the package's twelve faults, under the course's restart (`run_ranks`) and under `torchrun --max-restarts`; a lost node is one of two network namespaces, cut off:
 
 # %% jupyter={"source_hidden": true}
 from dtlearn.production.fault_stories import load_stories
@@ -531,11 +532,10 @@ rank_table(
             "fault to next step, s": "-"
             if one.restart_seconds is None
             else f"{one.restart_seconds:.1f}",
-            "steps made twice": one.repeated_steps,
         }
         for one in stored.stories
-        if one.name
-        in ("kill", "lost_rank", "hang", "watched_hang", "memory", "nan", "node_lost")
+        if one.name in ("kill", "hang", "watched_hang", "memory", "nan", "node_lost")
+        or (one.name, one.launcher) == ("lost_rank", "run_ranks")
     ],
     caption=f"From the fault until it trains again, {stored.date}",
 )
@@ -561,15 +561,14 @@ silent = dtlearn.predict.choice(
 
 # %%
 for name in ("flip_parameter", "flip_gradient"):
-    story = faults.run_scenario(name)
-    found = [d for d in story.detections if d.noticer == "check"]
-    print(
-        f"{faults.SCENARIOS[name].says}\n   found: {bool(found)}, and names the rank: {found[0].names_rank}"
-    )
+    for check in ("replicas", "replay"):
+        story = faults.run_scenario(name, check=check)
+        found = any(d.noticer == "check" for d in story.detections)
+        print(f"{name:>15}, checked by {check:>8}: {'found' if found else 'not found'}")
 silent.reveal()
 
 # %% [markdown]
-# The second one was found by **replay**: each share of the batch is computed by two ranks, and where two checksums differ, a third rank decides. It costs a step's computation, so it runs
+# `replicas` is the comparison of checksums. **Replay** is dearer: each share of the batch is computed by two ranks, and where two checksums differ, a third rank decides. It costs a step's computation, so it runs
 # now and then, and it needs kernels that give the same bits each time. Meta counts 6 of its 419 interruptions as such *silent data corruption*.
 #
 # ## Where does Young's formula fail?
@@ -724,6 +723,83 @@ for policy in ("static", "continuous"):
 # ([PagedAttention](https://arxiv.org/abs/2309.06180)), prompts that share a beginning share its pages ([RadixAttention](https://arxiv.org/abs/2312.07104)), tensor and pipeline parallelism as above, and
 # often prefill and decode on machines of their own, for the first is bound by computation and the second by memory.
 #
+# ## Does resharding work for a whole model?
+#
+# A GPT of four tensor-parallel ranks (chapter 12) is saved, with Adam's moments, and two ranks go on that have it under ZeRO 3. Nobody ever holds the whole model.
+# A `Cut` says which part of a whole tensor a rank has; `shards_of` and `wanted_by` make pieces of it, to save and to load.
+
+# %% jupyter={"source_hidden": true}
+from dtlearn.models import GPT, GPTConfig, next_token_loss
+from dtlearn.tensor_parallel import ParallelGPT
+from dtlearn.zero import FullyShardedDataParallel, ShardedParameters, pieces_of_stage3
+
+CONFIG = GPTConfig(
+    vocab_size=9, context_length=8, num_layers=1, num_heads=4, hidden_size=8
+)
+
+
+def save_divided(folder):
+    """Two steps of a GPT whose layers are divided among the ranks; a save; two more steps."""
+    model = ParallelGPT(CONFIG, seed=0, dtype=torch.float64)
+    return trained(
+        model,
+        ShardedParameters.of_module(model),
+        checkpoints.layouts.tensor_parallel_cuts(model),
+        folder,
+    )
+
+
+def go_on_sharded(folder):
+    """Two steps of the same GPT under ZeRO 3, from the checkpoint."""
+    torch.manual_seed(1)
+    module = GPT(CONFIG).double()
+    cuts = checkpoints.replicated_cuts(module, copy=0, copies=1)
+    model = FullyShardedDataParallel(module)
+    return trained(model, pieces_of_stage3(model), cuts, folder, resume=True)
+
+
+def trained(model, sharded, cuts, folder, resume=False):
+    optimizer = torch.optim.Adam(sharded.pieces, lr=0.01)
+    tokens = torch.arange(18).view(2, 9) % CONFIG.vocab_size
+    with checkpoints.Checkpointer(folder) as checkpointer:
+        if resume:
+            loaded = checkpointer.load(
+                lambda manifest: checkpoints.wanted_by(sharded, cuts, manifest)
+            )
+            checkpoints.load_shards(
+                sharded, optimizer, cuts, loaded.tensors, loaded.shared["optimizer"]
+            )
+        losses = []
+        for step in range(2 if resume else 4):
+            if step == 2:
+                shards, options = checkpoints.shards_of(sharded, optimizer, cuts)
+                checkpointer.save(2, shards, shared={"optimizer": options})
+            x, y = tokens[:, :-1], tokens[:, 1:]
+            loss = (
+                model.loss(x, y)
+                if isinstance(model, ParallelGPT)
+                else next_token_loss(model(x), y)
+            )
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            losses.append(loss.item())
+    return losses[-2:]
+
+
+# On the processor: the files and losses of both jobs are compared to the last digits.
+divided = dtlearn.run_ranks(save_divided, 4, str(folder / "divided"), device="cpu")[0]
+sharded = dtlearn.run_ranks(go_on_sharded, 2, str(folder / "divided"), device="cpu")[0]
+print(
+    "losses of steps 3 and 4, tensor-parallel on four ranks:",
+    [f"{x:.9f}" for x in divided],
+)
+print(
+    "                                     ZeRO 3 on two ranks:",
+    [f"{x:.9f}" for x in sharded],
+)
+
+# %% [markdown]
 # ## What do others write?
 #
 # `torch.distributed.checkpoint` (DCP) knows a tensor by name, whole shape, and where each piece lies; so does ours, and each reads the other's:
@@ -810,7 +886,7 @@ def main():
 print(bug_lab.run_text(program, 4))
 
 # %% [markdown]
-# Read it in this order. *Who is alone?* Rank 3: its first call has another shape. *What did it do before?* It went through its dict in another order, for a dict remembers when its keys came. *What has to
+# Read it in this order. *Who is alone?* Rank 3: its first call has another shape. (Who is alone is where to look; the one who is wrong may be the others.) *What did it do before?* It went through its dict in another order, for a dict remembers when its keys came. *What has to
 # change?* The loop, line 12, for all ranks: `sorted(metrics)`. The watch stopped it at once; with NCCL and without a watch, such a program hangs, or, where the sizes happen to fit, adds losses to words.
 # So: ranks `[3]`, line 12, cause "other order".
 #

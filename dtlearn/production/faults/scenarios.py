@@ -90,7 +90,7 @@ def run_scenario(
     rank: int = 1,
     step: int = 4,
     steps: int = 8,
-    check: bool = True,
+    check: bool | str = True,
     acts: bool | None = None,
     timeout: float = 120.0,
 ) -> FaultStory:
@@ -102,7 +102,8 @@ def run_scenario(
             two ranks each, whatever is said here; it takes root.
         ranks, steps: of the job.
         rank, step: where and when the fault strikes; of "node_lost" the rank is 2, on the second host.
-        check: False: nobody looks at the numbers, and what is wrong in them goes unnoticed.
+        check: False: nobody looks at the numbers, and what is wrong in them goes unnoticed; a name: that check of
+            `JobPlan` looks, and not the scenario's.
         acts: whether the supervisor acts on what it notices; None: as the scenario says.
         timeout: seconds for each start under `run_ranks`, and for all of it under torchrun.
 
@@ -124,7 +125,7 @@ def run_scenario(
             f"step {step} of {steps}"
         )
     acts = scenario.acts if acts is None else acts
-    restarts = int(scenario.restarts and (check or not scenario.check))
+    restarts = int(scenario.restarts and (bool(check) or not scenario.check))
     with run_directory() as folder, contextlib.ExitStack() as closing:
         hosts = closing.enter_context(Hosts()) if lost_node else None
         begun = time.monotonic()
@@ -135,7 +136,7 @@ def run_scenario(
             str(folder),
             steps=steps,
             group_timeout=GROUP_TIMEOUT,
-            check=scenario.check if check else "",
+            check=check if isinstance(check, str) else scenario.check if check else "",
             check_every=scenario.check_every,
             port=supervisor,
             stall=STALL,
