@@ -40,18 +40,18 @@ world
 #
 # ## 1. How often does something break?
 #
-# Meta trained Llama 3 on 16,384 GPUs. In 54 days the job was interrupted 419 times without a plan: once in three hours
+# Meta trained Llama 3 on 16,384 GPUs. In 54 days the job had 419 unplanned interruptions: one in three hours
 # ([2407.21783](https://arxiv.org/abs/2407.21783), section 3.3.4; its table 5 has the causes).
 #
 # | some of the causes | times | |
 # |---|---|---|
-# | a GPU, or its memory | 220 | a rank dies, or computes wrong |
+# | a faulty GPU, or its HBM memory | 220 | a rank dies, or computes wrong |
 # | network switches and cables | 35 | ranks hang |
 # | host maintenance | 32 | a node is gone |
 # | software | 54 | anything |
 # | silent data corruption | 6 | nobody notices, unless somebody looks |
 #
-# One dead process ends a step for everybody: an all-reduce needs all ranks. So a job fails as often as any of its parts does.
+# One dead process ends a step for everybody: an all-reduce needs all ranks. So a job fails whenever any of its parts does.
 
 # %%
 between = dtlearn.predict(
@@ -125,7 +125,7 @@ for name, result in {"never killed": alone, "killed": saving}.items():
 # | loss scale (chapter 7) | some skipped steps |
 # | place of the sampler (chapter 3) | samples come twice, others never; nothing is seen |
 # | random numbers, of every rank | other dropout; nothing is seen |
-# | what error feedback has not sent (chapter 5) | a bit of gradient is lost; nothing is seen |
+# | what error feedback has not sent (chapter 5) | a part of the gradient is lost; nothing is seen |
 #
 # (You write that list as code in an exercise of "Further", `resume_bits`.)
 
@@ -363,7 +363,7 @@ show(save_stalls(stalls), stall_words(stalls))
 # %% [markdown]
 # (These ranks share two cores, and the writer takes one: steps beside a write are slower, and the whole gains less than the stalls say.)
 # Three things make an asynchronous save right, and public projects got each of them wrong: the copy is complete **before** the next
-# update begins; the next save waits for the one before (or is skipped), or two threads write at once; and its messages run in
+# update begins ([pytorch#145408](https://github.com/pytorch/pytorch/pull/145408)); the next save waits for the one before (or is skipped), or two threads write at once; and its messages run in
 # a process group of their own, or they mix with those of training.
 #
 # ## 6. How often to save?
@@ -432,7 +432,7 @@ show(goodput_curve(large, curve), goodput_curve_words(large, curve))
 # | asynchronous saves | a save takes longer than a few steps, and the host has room for a copy |
 # | interval by Young | saves are short against the time between failures; measure both |
 # | restart with fewer ranks | spare nodes are missing; the batch and the learning rate need a rule (`elastic_batch`) |
-# | replicas in memory, per-step recovery (Gemini; `torchft`) | failures come every few minutes, and a restart takes as long |
+# | replicas in memory, per-step recovery ([Gemini](https://doi.org/10.1145/3600006.3613145), `torchft`; NVIDIA's resiliency extension restarts inside a process) | failures come every few minutes, and a restart takes as long |
 #
 # That is the core path. Chapter 17 builds on it.
 #
@@ -494,7 +494,7 @@ rank_table(
 #
 # - **progress**: all ranks send a *heartbeat* with the number of their step ten times a second, from a thread of their own. The hanging process still
 #   beats, for its thread lives; but its number stands still. So does everybody's: they wait in the collective. Progress says *that*, not *who*. (The last notice of a heartbeat comes a second after the kill, when the thread has fallen silent.)
-# - **flight recorder**: torch keeps the latest collectives of each process in a ring (`TORCH_FR_BUFFER_SIZE`; 0, the default, keeps none). Laid side by side:
+# - **flight recorder**: torch keeps the latest collectives of each process in a ring (`TORCH_FR_BUFFER_SIZE`: 2,000 of them by default in 2.13, with any backend; 0 keeps none). Laid side by side:
 
 # %%
 print(*story.missing, sep="\n")
@@ -603,7 +603,7 @@ show(straggler_shadow(slow, report), shadow_words(slow, report))
 # %% exercise="ch16.find_straggler"
 
 # %% [markdown]
-# Llama 3's authors report that single slow, but working, GPUs were among the hardest to find; ByteDance draws its runs as heat maps of ranks, and throws out the slow
+# A rank that is slow and works is hard to find. ByteDance draws its runs as heat maps of ranks, and throws out the slow
 # ([MegaScale](https://arxiv.org/abs/2402.15627): some machines took about 10 % longer for the same work).
 #
 # ## What if half of the ranks are gone?
@@ -707,7 +707,7 @@ divided = ParallelGPT.from_gpt(whole, group=None).eval()
 print("token by token the same:", serving.generate(divided, requests) == alone)
 
 # %% [markdown]
-# A server has *slots*, and texts end at different times. **Continuous batching** looks after each token who is done and who waits (Orca, OSDI 2022):
+# (The cache of a model with grouped queries is smaller by their number; chapter 12.) A server has *slots*, and texts end at different times. **Continuous batching** looks after each token who is done and who waits (Orca, OSDI 2022):
 
 # %% jupyter={"source_hidden": true}
 lengths = (12, 3, 4, 9, 3, 5, 2, 6)
@@ -831,8 +831,11 @@ print("rows 2 and 3 of torch's files:", torch.equal(read, WHOLE[2:4].flatten()))
 # |---|---|---|---|---|
 # | this course | yes | yes, staged | rename of the folder, then a pointer | it |
 # | torch DCP | yes | `async_save`, staged | `.metadata` is written last, in the final folder | you |
-# | Megatron-LM `dist_checkpointing` | yes | yes | `latest_checkpointed_iteration.txt` last | you |
+# | Megatron-LM `dist_checkpointing` | yes | yes | `latest_checkpointed_iteration.txt` last | you, or `--save-retain-interval` |
 # | DeepSpeed | by its *universal checkpoint*, converted afterwards | plug-ins | a file `latest` last | you |
+#
+# Two limits of section 3. An object store has no `rename`: there a manifest that is written last is the commit, as DCP's `.metadata`. And on NFS or Lustre other clients may see names late, so
+# ranks have to agree on the newest step that *all* of them see; this course's `load` does. Saving twice into one folder with DCP replaces its `.metadata` in two moments.
 #
 # `torchrun` saves nothing: it restarts processes, and the script loads. With `torchft` a replica that comes back copies the state from another, at the next step.
 #
@@ -857,11 +860,11 @@ rank_table(
 )
 
 # %% [markdown]
-# A profiler sees one process and its kernels, the record sees who talks to whom, and from which line. Both can be opened in [ui.perfetto.dev](https://ui.perfetto.dev): `traces.save(folder)`.
+# A profiler sees one process and its kernels (and lines too, if it is told `with_stack=True`); the record sees who talks to whom. Both can be opened in [ui.perfetto.dev](https://ui.perfetto.dev): `traces.save(folder)`.
 #
 # ## The bug-hunt lab
 #
-# Now you are on duty. Ten programs of 15 to 40 lines, each with one fault that a public project had and mended; each hangs, is wrong in silence, or is slow. You are asked for
+# Now you are on duty. Ten programs of 15 to 40 lines, each with one fault that a public project had and dealt with; each hangs, is wrong in silence, or is slow. You are asked for
 # three things: **which ranks** do the wrong thing (not those that wait), **which line** has to change (not where it shows), and which of sixteen **causes** it is. First one that is none of
 # the ten. Four ranks average two metrics, and hang:
 
@@ -887,7 +890,7 @@ print(bug_lab.run_text(program, 4))
 
 # %% [markdown]
 # Read it in this order. *Who is alone?* Rank 3: its first call has another shape. (Who is alone is where to look; the one who is wrong may be the others.) *What did it do before?* It went through its dict in another order, for a dict remembers when its keys came. *What has to
-# change?* The loop, line 12, for all ranks: `sorted(metrics)`. The watch stopped it at once; with NCCL and without a watch, such a program hangs, or, where the sizes happen to fit, adds losses to words.
+# change?* The loop, line 12, for all ranks: `sorted(metrics)`. The watch stopped it in its second call, for gloo had let the first one pass: ranks 0 to 2 went on with a wrong sum. With NCCL and without a watch, such a program hangs, or, where the sizes happen to fit, adds losses to words.
 # So: ranks `[3]`, line 12, cause "other order".
 #
 # The ten, with what somebody saw:
@@ -910,15 +913,15 @@ rank_table(
 # ## What is different on GPUs?
 #
 # - A kill is not noticed at once. NCCL's collectives run on the GPU, and the survivors' Python goes on until the next synchronisation; its watchdog thread ends them after the time-out
-#   (`TORCH_NCCL_ASYNC_ERROR_HANDLING`, on by default). Measure: `faults.run_scenario("kill")` on your machine, and see who notices.
-# - The copy of an asynchronous save goes over PCIe into *pinned* memory. Expect a stall of bytes / 25 GB/s or so, not zero.
+#   (`TORCH_NCCL_ASYNC_ERROR_HANDLING`, on by default). (`faults.run_scenario` always uses gloo. Measure with your own job: kill a rank, and look at the clock.)
+# - The copy of an asynchronous save goes over PCIe into *pinned* memory. Expect a stall of the bytes by the link's speed, 64 GB/s at most with PCIe 5, not zero.
 # - The replay of a step needs deterministic kernels: `torch.use_deterministic_algorithms(True)`.
-# - The flight recorder writes its dumps by itself when NCCL's watchdog fires (`TORCH_NCCL_DUMP_ON_TIMEOUT`), and `torchfrtrace` lays them side by side.
+# - The flight recorder writes its dumps by itself when NCCL's watchdog fires, and `torchfrtrace` lays them side by side.
 #
 # ## Myths
 #
 # - *"Checkpoints are torch.save of the model."* A job that goes on from weights alone is another job (section 2).
-# - *"An asynchronous save is free."* It costs the copy, the memory of the host for it, and disk and network that training may want too.
+# - *"An asynchronous save is free."* It costs the copy, the memory of the host for it, disk and network that training may want too, and in a thread a share of Python's lock (DCP can write in a process of its own).
 # - *"Save as often as possible."* With a save of 60 s and a failure in 3 hours, saving every 2 minutes leaves less goodput than every hour (section 6).
 # - *"The slow rank is the one with the slow all-reduce."* That one waits (section "Who is the straggler?").
 # - *"Elastic training goes on without a pause."* torchrun restarts *all* processes when one leaves or joins; they load the checkpoint.
