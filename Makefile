@@ -9,7 +9,7 @@ BUILDERS = $(wildcard tools/make_*.py tools/build_*.py)
 OLDER_PROCESSOR = ATEN_CPU_CAPABILITY=default MKL_ENABLE_INSTRUCTIONS=SSE4_2 ONEDNN_MAX_CPU_ISA=SSE41
 
 .DEFAULT_GOAL := help
-.PHONY: help lab test test-all test-gpu test-ladders libraries watching notebooks exercises images check pins clean
+.PHONY: help lab prepare test test-all test-gpu test-ladders libraries watching notebooks exercises images check pins clean
 
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
@@ -18,17 +18,21 @@ lab: ## Make the environment if needed and open JupyterLab at chapter 1
 	@$(BOOTSTRAP)
 	@$(BIN)/dtlearn lab
 
-test: ## Make the environment if needed, then all checks, tests and notebooks; of the wrong and right answers some
+prepare:
 	@echo "== 1. The environment"
 	@$(BOOTSTRAP) --extras test
 	@echo "== 2. Style, types, generated files"
 	@# Beside them all tests are compiled once: all workers at once would each do it, 8 s of processor time.
 	@env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest tests --collect-only -q >/dev/null 2>&1 & \
 		$(MAKE) --no-print-directory check; status=$$?; wait; exit $$status
+
+test: prepare ## Make the environment if needed, then all checks, tests and notebooks; of the wrong and right answers some
 	@echo "== 3. Tests, and every notebook once more against its stored outputs"
 	@$(BIN)/python tools/run_tests.py
 
-test-all: test ## The same, the other answers and pipelines, and the notebooks as on an older processor
+test-all: prepare ## The same with all answers and pipelines, and each notebook as an older processor computes it
+	@echo "== 3. Tests"
+	@$(BIN)/python tools/run_tests.py --without-notebooks
 	@echo "== 4. The other answers to exercises, and all pipelines of the grid, as an older processor computes"
 	@$(OLDER_PROCESSOR) $(BIN)/python tools/run_tests.py tests/course tests/grading tests/pipeline_parallel/runner \
 		-m "every_answer or whole_grid"

@@ -5,6 +5,7 @@ it. Such a test is named at the end ("passed only alone"), so that it is mended 
 few are never chance, and are not tried again. A table says what each part of the suite took.
 
 python tools/run_tests.py [pytest's options and paths, instead of all but those for `make test-all`]
+python tools/run_tests.py --without-notebooks    all but those, and no notebook: `make test-all` runs those otherwise
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ from seconds_by_part import chapters, read, table
 ROOT = Path(__file__).resolve().parent.parent
 # What is left out here is run by `make test-all`.
 LEFT_OUT = "not every_answer and not whole_grid and not every_device and not whole_ladder"
-ALL = ["tests", "notebooks", "--nbval", "--nbval-current-env", "-m", LEFT_OUT]
-ALL += ["-p", "tests.quick_start", "-p", "tests.kernel_sockets"]
+TESTS = ["tests", "-m", LEFT_OUT]
+ALL = [*TESTS, "notebooks", "--nbval", "--nbval-current-env", "-p", "tests.quick_start", "-p", "tests.kernel_sockets"]
 # Two more than there are processors: on two processors all tests took 850 s so, and 945 s with one more (both before
 # they took turns, see below). With three more the same tests needed more processor time (0, 5 and 28 % in three
 # measurements): a test is several ranks. tests/conftest.py puts long files first, so that all workers end at nearly
@@ -80,7 +81,8 @@ def main(arguments: list[str], folder: Path = ROOT) -> int:
     """Run; try again what failed; say so. The exit status is that of the second try, if there was one."""
     # What an interrupted run left there is not this run's.
     (folder / ".pytest_cache/v/cache/lastfailed").unlink(missing_ok=True)
-    status = timed_pytest([*(arguments or ALL), *SIDE_BY_SIDE], folder)
+    chosen = TESTS if arguments == ["--without-notebooks"] else arguments or ALL
+    status = timed_pytest([*chosen, *SIDE_BY_SIDE], folder)
     failed = failed_tests(folder) if status == _SOME_FAILED else []
     if not failed or len(failed) > MOST_TRIED_AGAIN:
         return status

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 import run_tests
-from run_tests import MOST_TRIED_AGAIN, SIDE_BY_SIDE, failed_tests, main
+from run_tests import LEFT_OUT, MOST_TRIED_AGAIN, SIDE_BY_SIDE, failed_tests, main
 
 FLAKY = """
 from pathlib import Path
@@ -102,3 +102,10 @@ def test_where_that_is_forbidden_the_tests_run_all_the_same(monkeypatch):
     monkeypatch.setattr(os, "sched_setscheduler", refuse)
     run_tests.take_turns()
     assert asked == [os.SCHED_BATCH]
+
+
+def test_notebooks_can_be_left_out(suite, monkeypatch):
+    chosen = []
+    monkeypatch.setattr("run_tests.timed_pytest", lambda arguments, folder: chosen.extend(arguments) or 0)
+    assert main(["--without-notebooks"], suite) == 0
+    assert "notebooks" not in chosen and chosen[:3] == ["tests", "-m", LEFT_OUT]
