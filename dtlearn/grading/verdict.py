@@ -4,6 +4,7 @@ The JSON form has a version; `tests/grading/report/verdict-1.json`, a JSON Schem
 """
 
 import json
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, Self, get_args
 
@@ -46,6 +47,16 @@ class Result:
         return self.code not in _VAGUE and not (self.world_size == 1 and self.code.startswith("DTL-P2P"))
 
 
+def first_fault(results: Iterable[Result]) -> Result | None:
+    """The result that says what to mend first: the first that names a mistake, or else the first; None: all is well.
+
+    A broken rule on calls, where the values are right, comes after values that are wrong elsewhere: they say why.
+    """
+    faults = [r for r in results if r.state not in ("passed", "skipped")]
+    named = sorted((r for r in faults if r.is_specific), key=lambda r: r.code == "DTL-RULE-CALLS")
+    return next(iter(named or faults), None)
+
+
 @dataclass(frozen=True)
 class Verdict:
     """The outcome of grading one exercise."""
@@ -83,9 +94,8 @@ class Verdict:
 
     @property
     def first_fault(self) -> Result | None:
-        """The result that says what to mend first: the first that names a mistake, or else the first."""
-        faults = [r for r in self.results if r.state not in ("passed", "skipped")]
-        return next((r for r in faults if r.is_specific), faults[0] if faults else None)
+        """The result that says what to mend first."""
+        return first_fault(self.results)
 
     @property
     def code(self) -> str:

@@ -19,13 +19,13 @@ def test_a_rank_that_sends_nothing_is_found():
     assert judged([[4, 4], [4, 4]], least_calls=2) is None
     found = judged([[4, 4], [4, 0]], least_calls=2)  # a barrier carries no data
     assert found is not None and (found.code, found.rank) == ("DTL-RULE-CALLS", 1)
-    assert "rank 1 made 1 calls of torch.distributed with data, and 2 are needed" in found.text
+    assert "rank 1 made 1 calls of torch.distributed with data in this case, and at least 2 would" in found.text
 
 
 def test_bytes_that_are_missing_are_found():
     assert judged([[600, 400], [1000]], least_bytes=1000) is None
     found = judged([[600, 400], [900]], least_bytes=1000)
-    assert found is not None and "rank 1 sent 900 bytes through torch.distributed, and 1,000 are needed" in found.text
+    assert found is not None and "rank 1 sent 900 bytes through torch.distributed in this case, and at least 1,000 would" in found.text
 
 
 def test_one_rank_has_nobody_to_send_to():

@@ -251,3 +251,9 @@ def test_a_slow_notebook_is_warned_of(root, capsys, monkeypatch):
 def test_traceback_lines_lose_the_machine():
     line = f"File {builder.ROOT}/dtlearn/x.py, in {builder.sys.prefix}/lib/y.py, at 0x7f12ab34cd56"
     assert builder._without_machine(line) == "File <course>/dtlearn/x.py, in <python>/lib/y.py, at 0x..."
+
+
+def test_the_first_line_of_a_script_keeps_its_sign(tmp_path):
+    source = tmp_path / "ch01_ranks.py"
+    source.write_text("# %% [markdown]\n# # Title\n#\n# ```bash\n# #!/bin/bash\n# #SBATCH --nodes=2\n# ```\n", "utf-8")
+    assert "```bash\n#!/bin/bash\n#SBATCH" in build_notebooks.from_source(source).cells[0].source

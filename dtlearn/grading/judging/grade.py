@@ -17,7 +17,7 @@ from ...runtime.words import listed
 from ...version import VERSION
 from ..check import Check, Finding, Given
 from ..formula import evaluate
-from ..verdict import Outcome, Result, Verdict
+from ..verdict import Outcome, Result, Verdict, first_fault
 from .judge_cases import Judged, judge_all, judge_case
 from .ladder import CaseValues, named
 from .run_case import Answer, CaseRanks
@@ -143,9 +143,8 @@ def _verdict(
     exercise: Exercise, results: list[Result], payloads: list[tuple[Result, int]], seed: int, seconds: float
 ) -> Verdict:
     results = _name_lucky_sizes(results)
-    faults = [r for r in results if r.state not in ("passed", "skipped")]
-    named = [r for r in faults if r.is_specific]
-    state: Outcome = (named or faults)[0].state if faults else ("passed" if results else "error")
+    fault = first_fault(results)
+    state: Outcome = fault.state if fault else ("passed" if results else "error")
     if state == "passed" and any(r.state == "skipped" for r in results):
         state = "skipped"  # what was not run did not pass
     if any(r.state == "error" for r in results):
