@@ -25,7 +25,10 @@ def test_a_rank_that_sends_nothing_is_found():
 def test_bytes_that_are_missing_are_found():
     assert judged([[600, 400], [1000]], least_bytes=1000) is None
     found = judged([[600, 400], [900]], least_bytes=1000)
-    assert found is not None and "rank 1 sent 900 bytes through torch.distributed in this case, and at least 1,000 would" in found.text
+    assert (
+        found is not None
+        and "rank 1 sent 900 bytes through torch.distributed in this case, and at least 1,000 would" in found.text
+    )
 
 
 def test_one_rank_has_nobody_to_send_to():

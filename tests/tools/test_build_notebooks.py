@@ -256,4 +256,4 @@ def test_traceback_lines_lose_the_machine():
 def test_the_first_line_of_a_script_keeps_its_sign(tmp_path):
     source = tmp_path / "ch01_ranks.py"
     source.write_text("# %% [markdown]\n# # Title\n#\n# ```bash\n# #!/bin/bash\n# #SBATCH --nodes=2\n# ```\n", "utf-8")
-    assert "```bash\n#!/bin/bash\n#SBATCH" in build_notebooks.from_source(source).cells[0].source
+    assert "```bash\n#!/bin/bash\n#SBATCH" in builder.from_source(source).cells[0].source
