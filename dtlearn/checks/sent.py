@@ -51,10 +51,10 @@ def no_silent_rank(least_calls: Limit | None = None, least_bytes: Limit | None =
             ):
                 if least and made < (needed := limit_of(least, case, given)):
                     text = (
-                        f"the values are right here, but rank {rank} {did} {made:,} {unit} in this case, and at least "
+                        f"the values are right here, but rank {rank} {did} {made:,} {unit} in this case, and at least"
                     )
-                    text += f"{needed:,.0f} would have asked the others: it is right by chance, or ranks learn of each other "
-                    text += "where nobody counts, through a file, a store or shared memory"
+                    text += f" {needed:,.0f} would have asked the others: it is right by chance, or ranks learn of each"
+                    text += " other where nobody counts, through a file, a store or shared memory"
                     return Finding("DTL-RULE-CALLS", text, rank)
         return None
 

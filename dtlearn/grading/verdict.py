@@ -50,11 +50,13 @@ class Result:
 def first_fault(results: Iterable[Result]) -> Result | None:
     """The result that says what to mend first: the first that names a mistake, or else the first; None: all is well.
 
-    A broken rule on calls, where the values are right, comes after values that are wrong elsewhere: they say why.
+    Where the values are right and a rule on calls is broken, a mistake that another case shows comes first: it says why.
     """
     faults = [r for r in results if r.state not in ("passed", "skipped")]
-    named = sorted((r for r in faults if r.is_specific), key=lambda r: r.code == "DTL-RULE-CALLS")
-    return next(iter(named or faults), None)
+    named = [r for r in faults if r.is_specific] or faults
+    if named and named[0].code == "DTL-RULE-CALLS":
+        return next((r for r in named if r.code == "DTL-MISTAKE"), named[0])
+    return named[0] if named else None
 
 
 @dataclass(frozen=True)
