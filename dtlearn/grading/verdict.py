@@ -50,7 +50,7 @@ class Result:
 def first_fault(results: Iterable[Result]) -> Result | None:
     """The result that says what to mend first: the first that names a mistake, or else the first; None: all is well.
 
-    Where the values are right and a rule on calls is broken, a mistake that another case shows comes first: it says why.
+    Where values are right and a rule on calls is broken, a mistake that another case shows comes first: it says why.
     """
     faults = [r for r in results if r.state not in ("passed", "skipped")]
     named = [r for r in faults if r.is_specific] or faults
