@@ -295,7 +295,7 @@ def common_steps(seen: Sequence[Mapping[int, int]]) -> tuple[list[int], list[str
     disks differ for good. If each took the newest that it sees, the ranks would train from different steps.
 
     Args:
-        seen: by rank, {step: check sum of the manifest}.
+        seen: by rank, {step: checksum of the manifest}.
 
     Returns:
         The steps, and a line for what only some ranks see.

@@ -77,12 +77,12 @@ def read_manifest(checkpoint: Path) -> Manifest:
 
 
 def complete_steps(folder: Path) -> tuple[dict[int, int], list[str]]:
-    """The steps of which all files are there in their length, each with a check sum of its manifest; and what is not.
+    """The steps of which all files are there in their length, each with a checksum of its manifest; and what is not.
 
-    Two checkpoints of one step, of two runs, have two check sums: so ranks can tell whether they see the same.
+    Two checkpoints of one step, of two runs, have two checksums: so ranks can tell whether they see the same.
 
     Returns:
-        {step: check sum}, and a line for each checkpoint that is passed over.
+        {step: checksum}, and a line for each checkpoint that is passed over.
 
     Raises:
         CheckpointError: one is of a newer version. Nobody should go on from an older one, and in the end delete it.

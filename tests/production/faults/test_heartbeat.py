@@ -2,6 +2,7 @@
 
 import json
 import threading
+import time
 
 import pytest
 
@@ -56,6 +57,23 @@ def test_a_rank_that_beats_no_more_is_named_and_one_that_is_done_is_not(store, m
     assert heard.wait() == [(1, 1, "heartbeat")]
     assert monitor.pid(1, 1) == 4711
     beating.stop()
+
+
+def test_a_rank_that_dies_in_mid_step_is_silent_and_does_not_hang(store, monitored):
+    """Its step ends no more either, but that is no news of a dead rank."""
+    alive = Heartbeat(("127.0.0.1", store.port), "0/0", 0.02)
+    store.set("beat/0/1", json.dumps([1, 3, 4711]))  # its last beat, in step 3
+    monitor, heard = monitored(LIMIT, LIMIT / 2)
+    for step in range(1, 1000):
+        alive.reach(step)
+        if heard.changed.wait(LIMIT / 30):
+            break
+    assert heard.wait() == [(0, 1, "heartbeat")]
+    for _ in range(10):  # nor is it later, when it has been silent for long
+        alive.reach(step := step + 1)
+        time.sleep(LIMIT / 30)
+    assert heard.told == [(0, 1, "heartbeat")]
+    alive.stop()
 
 
 def test_a_thread_beats_on_while_the_main_thread_hangs_and_the_step_tells(store, monitored):
