@@ -83,7 +83,11 @@ class StepTraces:
             Sight("phases: forward, backward, step", len(named), sum(e["cat"] == "phase" for e in ours)),
             Sight("collectives", len(seen), len(calls)),
             Sight("collectives with the size of their data", _knowing(seen, "Input Dims"), _knowing(calls, "bytes")),
-            Sight("collectives with the line that called (without with_stack)", _knowing(seen, "line"), _knowing(calls, "line")),
+            Sight(
+                "collectives with the line that called (without with_stack)",
+                _knowing(seen, "line"),
+                _knowing(calls, "line"),
+            ),
             Sight("waits for a collective", len(waits), sum(e["cat"] == "wait" for e in ours)),
             Sight("ranks in one trace", processes, len({event["pid"] for event in ours})),
         ]

@@ -9,7 +9,7 @@ import shutil
 import pytest
 import torch
 
-from dtlearn.production.checkpoints import blocks, store
+from dtlearn.production.checkpoints import store
 from dtlearn.production.checkpoints.checkpointer import Checkpointer
 from dtlearn.production.checkpoints.format import CheckpointError, Manifest
 from dtlearn.sharing.resharding import whole_piece

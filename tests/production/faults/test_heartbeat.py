@@ -63,7 +63,7 @@ def test_a_rank_that_dies_in_mid_step_is_silent_and_does_not_hang(store, monitor
     """Its step ends no more either, but that is no news of a dead rank."""
     alive = Heartbeat(("127.0.0.1", store.port), "0/0", 0.02)
     store.set("beat/0/1", json.dumps([1, 3, 4711]))  # its last beat, in step 3
-    monitor, heard = monitored(LIMIT, LIMIT / 2)
+    _, heard = monitored(LIMIT, LIMIT / 2)
     for step in range(1, 1000):
         alive.reach(step)
         if heard.changed.wait(LIMIT / 30):
