@@ -60,18 +60,12 @@ def test_a_rank_that_beats_no_more_is_named_and_one_that_is_done_is_not(store, m
 
 
 def test_a_rank_that_dies_in_mid_step_is_silent_and_does_not_hang(store, monitored):
-    """Its step ends no more either, but that is no news of a dead rank."""
+    """Its step does not end either, but that is no news of a dead rank, however long it has been silent."""
     alive = Heartbeat(("127.0.0.1", store.port), "0/0", 0.02)
     store.set("beat/0/1", json.dumps([1, 3, 4711]))  # its last beat, in step 3
     _, heard = monitored(LIMIT, LIMIT / 2)
-    for step in range(1, 1000):
-        alive.reach(step)
-        if heard.changed.wait(LIMIT / 30):
-            break
-    assert heard.wait() == [(0, 1, "heartbeat")]
-    for _ in range(10):  # nor is it later, when it has been silent for long
-        alive.reach(step := step + 1)
-        time.sleep(LIMIT / 30)
+    heard.wait()
+    time.sleep(LIMIT)
     assert heard.told == [(0, 1, "heartbeat")]
     alive.stop()
 
