@@ -18,11 +18,12 @@ Boxes = list[Box]  # of a layout, by rank
 
 
 def split(shape: tuple[int, ...], dim: int, num_ranks: int) -> Boxes:
-    """Equal parts along a dim: tensor parallelism, or with dim 0 what FSDP saves."""
-    length, layout = shape[dim] // num_ranks, []
+    """Parts along a dim, as `torch.chunk` makes them: tensor parallelism, or with dim 0 FSDP."""
+    length, layout = -(-shape[dim] // num_ranks), []  # rounded up: the last ranks may have less
     for rank in range(num_ranks):
         start, stop = [0] * len(shape), list(shape)
-        start[dim], stop[dim] = rank * length, (rank + 1) * length
+        start[dim] = min(rank * length, shape[dim])
+        stop[dim] = min(start[dim] + length, shape[dim])
         layout.append(Box(tuple(start), tuple(stop)))
     return layout
 

@@ -9,7 +9,7 @@ from dtlearn.production import page_resharding as page
 from dtlearn.sharing.resharding import Box, Piece, plan_reads, read_into
 
 SHAPE = (12, 8, 4)
-LAYOUTS = [page.split(SHAPE, dim, ranks) for dim in range(3) for ranks in (1, 2, 4)]
+LAYOUTS = [page.split(SHAPE, dim, ranks) for dim in range(3) for ranks in (1, 2, 4)] + [page.split(SHAPE, 0, 5)]
 WHOLE = torch.arange(12 * 8 * 4.0).view(SHAPE)
 
 
@@ -38,6 +38,24 @@ def test_the_docstring_shows_what_it_plans():
         (0, (0, 2), (2, 4)),
         (1, (2, 2), (4, 4)),
     ]
+
+
+@pytest.mark.parametrize(("length", "ranks"), [(5, 2), (5, 4), (2, 4), (6, 3)])
+def test_parts_are_those_of_chunk_and_none_is_lost(length, ranks):
+    """With 5 rows on 4 ranks the last one has none."""
+    rows = torch.arange(length)
+    chunks = [*rows.chunk(ranks), *[rows[:0]] * ranks][:ranks]
+    layout = page.split((length, 3), 0, ranks)
+    assert [rows[box.start[0] : box.stop[0]].tolist() for box in layout] == [chunk.tolist() for chunk in chunks]
+    assert all(page.plan(layout, page.split((length, 3), dim, 2)) for dim in range(2))
+
+
+def test_what_two_ranks_have_saved_is_refused():
+    """Counted twice: 48 elements, and 24 of them again."""
+    saved = page.split(SHAPE, 0, 2)
+    wants = 12 * 8 * 4
+    with pytest.raises(ValueError, match=f"rank 0 wants {wants} elements, and {3 * wants // 2} were saved"):
+        page.plan([*saved, saved[1]], page.split(SHAPE, 0, 1))
 
 
 def test_a_missing_file_is_named():

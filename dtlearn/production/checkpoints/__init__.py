@@ -2,7 +2,7 @@
 
 Files, in the order in which they are best read (before them `page_resharding`, which lies beside this folder):
 
-    format.py, blocks.py     the manifest, and files with check sums, as data
+    format.py, blocks.py     the manifest, and files with checksums, as data
     pieces.py                tensors of one rank, written to its file and read from others'
     store.py                 the folder: commit, pointer, lock
     ranks.py, staging.py     if one rank cannot, all raise; a copy that is written while training goes on

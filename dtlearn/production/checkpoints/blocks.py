@@ -1,6 +1,6 @@
-"""Files of pieces: written from first to last byte, with a check sum for each block, and read block by block.
+"""Files of pieces: written from first to last byte, with a checksum for each block, and read block by block.
 
-Whoever wants 1/8 of a piece reads the blocks that it lies in, and knows that they are what was written. A check sum of
+Whoever wants 1/8 of a piece reads the blocks that it lies in, and knows that they are what was written. A checksum of
 the whole file would have to read the whole file.
 
 Each call of the operating system stands here as itself (`os.write`, `os.fsync`): what is on the disk after which of
@@ -28,7 +28,7 @@ _ALIGNED = 64  # bytes: a piece begins at a multiple, which every dtype can be r
 
 
 class BlockWriter:
-    """Writes a file, and counts check sums on the way.
+    """Writes a file, and counts checksums on the way.
 
         with BlockWriter(path) as file:
             extent = file.write(tensor)
@@ -37,7 +37,7 @@ class BlockWriter:
     **Memory**: none beside the tensor.
 
     Attributes:
-        stored: length and check sums.
+        stored: length and checksums.
     """
 
     def __init__(self, path: Path) -> None:
@@ -146,7 +146,7 @@ class PieceReader:
                     raise DamagedError(f"{path} is torn: it has fewer than the {stored.nbytes} bytes that were saved")
                 if zlib.crc32(data[:expected]) != stored.checksums[block]:
                     raise DamagedError(
-                        f"{path} was changed since it was saved: the check sum of bytes {block * BLOCK} to "
+                        f"{path} was changed since it was saved: the checksum of bytes {block * BLOCK} to "
                         f"{block * BLOCK + expected} is wrong. Take another step, or a copy of this one"
                     )
                 at = block * BLOCK - first

@@ -39,6 +39,7 @@ from .store import (
     point_at,
     read_manifest,
     remove_older,
+    require_new,
     set_aside,
     step_folder,
     sweep,
@@ -73,9 +74,14 @@ class LoadedCheckpoint(NamedTuple):
 class Checkpointer:
     """The checkpoints of one job in a folder that all its ranks see.
 
-    **Communication** (in two gloo groups of its own, so that saving and training never mix their messages): a save
-    has a broadcast of the folder's name, a gather of what each rank wrote (about 100 bytes a piece), and a broadcast of
-    the outcome; a load an all-gather of the steps that each rank sees, and one of the outcome. No tensors.
+    **Communication** (plain values, no tensors, in two gloo groups of its own, one for the thread that trains and one
+    for the thread that writes, so that saving and training never mix their messages). A save has six collectives. In
+    the training group, and so a part of the stall of an asynchronous save: an all-gather of whether each rank's plain
+    values can be saved. In the writing group: a broadcast of the folder's name, an all-gather of whether each rank
+    could write, a gather of what each wrote (about 100 bytes a piece), a broadcast of the commit, and one after older
+    checkpoints are deleted. `when_busy="skip"` adds an all-gather, in the training group. A load has four, in the
+    training group: all-gathers of whether each rank could look, of the steps that it sees, and of whether it could
+    read, this one again for each checkpoint that is passed over, and a broadcast.
     **Memory**: asynchronous, a copy of the rank's shards on the host. In loading, the wanted pieces.
 
     Args:
@@ -111,12 +117,12 @@ class Checkpointer:
         self._writing, self._training = JobRanks.of(group), JobRanks.of(group)
         self._staging, self._task = Staging(), BackgroundTask()
         self._lock: FolderLock | None = None
-        self._training.from_first(self._open)
+        self._notes = self._training.from_first(self._open)
 
-    def _open(self) -> None:
+    def _open(self) -> list[str]:
         self.folder.mkdir(parents=True, exist_ok=True)
         self._lock = FolderLock(self.folder)
-        sweep(self.folder)
+        return sweep(self.folder)
 
     def save(
         self,
@@ -127,6 +133,9 @@ class Checkpointer:
         own: Mapping[str, Any] | None = None,
     ) -> bool:
         """Save; all ranks call it. Asynchronous, it returns as soon as all is copied.
+
+        A step that is there already is replaced, once the new one can be found. Newer steps, of a run that went
+        further before this one went back, are set aside.
 
         Args:
             step: updates made.
@@ -184,7 +193,7 @@ class Checkpointer:
                 if ranks.rank == 0:
                     discard(unfinished)
                 raise
-            ranks.from_first(lambda: remove_older(self.folder, self.keep))
+            ranks.from_first(lambda: remove_older(self.folder, times.step, self.keep))
         except CheckpointError as error:
             raise CheckpointError(
                 f"step {times.step} could not be saved: {error}. The checkpoints from before are in {self.folder}"
@@ -212,13 +221,14 @@ class Checkpointer:
             None: there is no checkpoint yet.
 
         Raises:
-            CheckpointError: on every rank: none can be read, or it is of another model, or of a newer version.
+            CheckpointError: on every rank: none can be read, or it is of another model, or of a newer version; or
+                there is none, and the pointer names one, or one was set aside.
         """
         self.wait()
         ranks = self._training
         seen, notes = ranks.together(lambda: complete_steps(self.folder))
         steps, more = common_steps(ranks.all_gather(seen))
-        notes += more
+        notes = [*self._notes, *notes, *more]
         if step is not None:
             if step not in steps:
                 raise CheckpointError("\n".join([*notes, f"{self.folder} has no step {step}; it has {steps}"]))
@@ -239,6 +249,7 @@ class Checkpointer:
             raise CheckpointError(
                 "\n".join([*notes, f"no checkpoint in {self.folder} can be read: take another folder to begin anew"])
             )
+        ranks.from_first(lambda: require_new(self.folder))
         return None
 
     def _read(self, step: int, wanted: Wanted) -> LoadedCheckpoint:
@@ -255,10 +266,10 @@ class Checkpointer:
 
     def _go_on_from(self, step: int, damaged: list[int]) -> None:
         """Rank 0: newer ones that are damaged must not be counted as kept, nor be taken by the next start."""
+        if damaged:
+            point_at(self.folder, step)  # before the one goes that it names
         for other in damaged:
             set_aside(self.folder, other)
-        if damaged:
-            point_at(self.folder, step)
 
     def close(self) -> None:
         """Finish the last save, and let go of the folder.
@@ -295,7 +306,7 @@ def common_steps(seen: Sequence[Mapping[int, int]]) -> tuple[list[int], list[str
     disks differ for good. If each took the newest that it sees, the ranks would train from different steps.
 
     Args:
-        seen: by rank, {step: check sum of the manifest}.
+        seen: by rank, {step: checksum of the manifest}.
 
     Returns:
         The steps, and a line for what only some ranks see.

@@ -142,7 +142,7 @@ class DtlearnReader(dcp.StorageReader):
         return plans
 
     def read_data(self, plan: dcp.LoadPlan, planner: dcp.LoadPlanner) -> Future[None]:
-        """Read what the plan says, in blocks with check sums."""
+        """Read what the plan says, in blocks with checksums."""
         reader = PieceReader(self.checkpoint, self.manifest)
         for item in plan.items:
             if item.type is LoadItemType.BYTE_IO:

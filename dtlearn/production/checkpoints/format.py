@@ -24,7 +24,7 @@ import torch
 from dtlearn.sharing.resharding import Box, Piece
 
 FORMAT_VERSION = 1
-BLOCK = 1 << 16  # bytes of a file that have one check sum
+BLOCK = 1 << 16  # bytes of a file that have one checksum
 MANIFEST = "manifest.json"
 DTYPES = {
     str(dtype).removeprefix("torch."): dtype
@@ -133,7 +133,7 @@ def pieces_of(tensor: StoredTensor) -> list[Piece]:
 
 
 def to_json(manifest: Manifest) -> str:
-    """A manifest as text. Its last line is the check sum of the others, so that a torn one is known."""
+    """A manifest as text. Its last line is the checksum of the others, so that a torn one is known."""
     body = json.dumps(
         {
             "format": FORMAT_VERSION,
@@ -162,7 +162,7 @@ def from_json(text: str, place: str) -> Manifest:
     body, _, rest = text.partition("\n")
     if rest.strip() != _checksum(body):
         raise DamagedError(
-            f"{place} is torn or was changed: its check sum is wrong. Take another step of the folder, or a copy of it"
+            f"{place} is torn or was changed: its checksum is wrong. Take another step of the folder, or a copy of it"
         )
     data = json.loads(body)
     if data["format"] != FORMAT_VERSION:

@@ -2,13 +2,18 @@
 
     job/
         step-00000010/  step-00000012/    complete: they have had this name only since all of it was on the disk
+        step-00000010-2/                  step 10, saved again; it counts, and the one before it is deleted
         latest                            the name of the newest, for those who only read: evaluation, serving
         .new-step-00000014-1f3a/          being written; what a killed job leaves of it is swept by the next
+        .old-step-00000008-77b0/          being deleted
+        aside-step-00000016-5e1c/         damaged, or newer than where a job went on: for a person to look at
         .lock                             held while a job has the folder
 
 A checkpoint is written under a name that nobody reads, forced to the disk, and renamed. The rename is one operation:
 a process that is killed at any moment leaves the checkpoint or none, never half of one, and the one before is still
-there. Each call of the operating system below is a moment at which a test kills the process.
+there. That holds for a step that is saved again, too: no rename puts one folder in the place of another that has
+files, so the new one gets a name of its own, and the old one goes when the pointer names the new one. Each call of the
+operating system below is a moment at which a test kills the process, and at which another one cuts the power.
 
 Source: POSIX `rename` (atomic in one file system) and `fsync` (Linux's fsync(2): the folder too, for the new name); the
 rule that the pointer comes last is that of Megatron-LM's `latest_checkpointed_iteration.txt`.
@@ -25,39 +30,64 @@ import secrets
 import shutil
 import socket
 import zlib
+from collections.abc import Iterable
 from pathlib import Path
 
 from .format import MANIFEST, CheckpointError, DamagedError, Manifest, from_json, to_json
 
 UNFINISHED, REMOVED, SET_ASIDE = ".new-", ".old-", "aside-"  # how names begin of what is no checkpoint
 POINTER, LOCK = "latest", ".lock"
-_NAME = re.compile(r"step-(\d{8,})")
+_NAME = re.compile(r"step-(\d{8,})(?:-(\d+))?")  # the step, and how often it was saved, if more than once
 
 
 def step_folder(folder: Path, step: int) -> Path:
-    """The name of the checkpoint after `step` updates."""
-    return folder / f"step-{step:08d}"
+    """The checkpoint after `step` updates: the last one, if the step was saved again."""
+    return folder / _name(step, _times_saved(folder).get(step, [1])[-1])
+
+
+def _name(step: int, times: int) -> str:
+    """Of the folder of a step that is saved for the first time, or again."""
+    return f"step-{step:08d}" if times == 1 else f"step-{step:08d}-{times}"
 
 
 def steps_in(folder: Path) -> list[int]:
     """The steps of the folders that have the name of a checkpoint, in order."""
-    names = (_NAME.fullmatch(path.name) for path in folder.iterdir()) if folder.is_dir() else ()
-    return sorted(int(match[1]) for match in names if match)
+    return sorted(_times_saved(folder))
+
+
+def _times_saved(folder: Path) -> dict[int, list[int]]:
+    """By step, the numbers in the names of its folders: 1 for step-00000010, 2 for step-00000010-2."""
+    times: dict[int, list[int]] = {}
+    for path in folder.iterdir() if folder.is_dir() else ():
+        if match := _NAME.fullmatch(path.name):
+            times.setdefault(int(match[1]), []).append(int(match[2] or 1))
+    return {step: sorted(numbers) for step, numbers in times.items()}
 
 
 def newest_step(folder: Path | str) -> int | None:
     """The step that the pointer names: what a process takes that only reads. None before the first save.
 
     Raises:
-        CheckpointError: the pointer names no step.
+        CheckpointError: the pointer names no step, or one that is not there: that is no beginning, but a loss.
     """
-    try:
-        name = (Path(folder) / POINTER).read_text("utf-8").strip()
-    except FileNotFoundError:
+    pointer = Path(folder) / POINTER
+    if (name := _pointed(pointer)) is None:
         return None
     if not (match := _NAME.fullmatch(name)):
-        raise CheckpointError(f"{Path(folder) / POINTER} names {name!r}, and not a step such as step-00000012")
+        raise CheckpointError(f"{pointer} names {name!r}, and not a step such as step-00000012")
+    if not (Path(folder) / name).is_dir():
+        raise CheckpointError(
+            f"{pointer} names {name}, which is not there: bring it back, or take another folder to begin anew"
+        )
     return int(match[1])
+
+
+def _pointed(pointer: Path) -> str | None:
+    """What stands in the pointer; None: there is none."""
+    try:
+        return pointer.read_text("utf-8").strip()
+    except FileNotFoundError:
+        return None
 
 
 def read_manifest(checkpoint: Path) -> Manifest:
@@ -77,12 +107,12 @@ def read_manifest(checkpoint: Path) -> Manifest:
 
 
 def complete_steps(folder: Path) -> tuple[dict[int, int], list[str]]:
-    """The steps of which all files are there in their length, each with a check sum of its manifest; and what is not.
+    """The steps of which all files are there in their length, each with a checksum of its manifest; and what is not.
 
-    Two checkpoints of one step, of two runs, have two check sums: so ranks can tell whether they see the same.
+    Two checkpoints of one step, of two runs, have two checksums: so ranks can tell whether they see the same.
 
     Returns:
-        {step: check sum}, and a line for each checkpoint that is passed over.
+        {step: checksum}, and a line for each checkpoint that is passed over.
 
     Raises:
         CheckpointError: one is of a newer version. Nobody should go on from an older one, and in the end delete it.
@@ -129,14 +159,16 @@ def commit(folder: Path, unfinished: Path, manifest: Manifest) -> None:
     Raises:
         OSError: there is no room, say. The checkpoints from before are as they were.
     """
-    checkpoint = step_folder(folder, manifest.step)
     _write_file(unfinished / MANIFEST, to_json(manifest))
     _sync_folder(unfinished)  # the names of the files must be there before the folder has its name
-    if checkpoint.exists():
-        set_aside(folder, manifest.step)
-    os.rename(unfinished, checkpoint)
-    _sync_folder(folder)
+    os.rename(unfinished, _next_folder(folder, manifest.step))
+    _sync_folder(folder)  # the pointer must not be there before what it names
     point_at(folder, manifest.step)
+
+
+def _next_folder(folder: Path, step: int) -> Path:
+    """The name that a step gets when it is saved; another one each time, if it is there already."""
+    return folder / _name(step, 1 + _times_saved(folder).get(step, [0])[-1])
 
 
 def point_at(folder: Path, step: int) -> None:
@@ -159,12 +191,35 @@ def set_aside(folder: Path, step: int) -> Path:
     return aside
 
 
-def remove_older(folder: Path, keep: int) -> None:
-    """Delete all complete checkpoints but the `keep` newest: after the new one is there, never before."""
-    for step in sorted(complete_steps(folder)[0])[:-keep]:
-        removed = folder / f"{REMOVED}{step_folder(folder, step).name}-{secrets.token_hex(4)}"
-        os.rename(step_folder(folder, step), removed)  # it goes at once: nobody finds half of it
-        discard(removed)
+def remove_older(folder: Path, step: int, keep: int) -> None:
+    """Delete all complete checkpoints but the `keep` newest: after the new one, of `step`, is there, never before.
+
+    What is newer than it is of a run that went further, and from which this one has gone back. A person said so, and
+    may think better of it: it is set aside.
+    """
+    complete = sorted(complete_steps(folder)[0])
+    replaced = _replaced(folder, complete)
+    for newer in (other for other in complete if other > step):
+        set_aside(folder, newer)
+    older = [other for other in complete if other <= step][:-keep]
+    _remove([*replaced, *(step_folder(folder, other) for other in older)])
+
+
+def _replaced(folder: Path, complete: Iterable[int]) -> list[Path]:
+    """Of complete steps, the checkpoints from before they were saved again."""
+    times = _times_saved(folder)
+    return [folder / _name(step, number) for step in complete for number in times[step][:-1]]
+
+
+def _remove(checkpoints: list[Path]) -> None:
+    """Delete checkpoints; each goes at once: nobody finds half of it, even if the power fails."""
+    removed = [path.with_name(f"{REMOVED}{path.name}-{secrets.token_hex(4)}") for path in checkpoints]
+    for checkpoint, other in zip(checkpoints, removed, strict=True):
+        os.rename(checkpoint, other)
+    if removed:
+        _sync_folder(removed[0].parent)  # the names must be gone before the files are
+    for other in removed:
+        discard(other)
 
 
 def discard(path: Path) -> None:
@@ -175,17 +230,38 @@ def discard(path: Path) -> None:
         os.rmdir(path)
 
 
-def sweep(folder: Path) -> None:
+def sweep(folder: Path) -> list[str]:
     """Delete what a killed job has left unfinished, and mend a pointer that it had no time to move.
 
     Only whoever holds the lock may do so: what is unfinished may be another job's.
+
+    Returns:
+        A line, if the pointer named what is not there.
     """
     for left in folder.iterdir():
         if left.name.startswith((UNFINISHED, REMOVED)):
             shutil.rmtree(left, ignore_errors=True) if left.is_dir() else left.unlink(missing_ok=True)
     complete, _ = complete_steps(folder)
-    if complete and newest_step(folder) != max(complete):
+    pointed, notes = _pointed(folder / POINTER), list[str]()
+    if complete and pointed != step_folder(folder, max(complete)).name:
+        if pointed is not None and not (folder / pointed).is_dir():
+            notes.append(f"{folder / POINTER} named {pointed}, which is not there. Passed over")
         point_at(folder, max(complete))
+    _remove(_replaced(folder, complete))
+    return notes
+
+
+def require_new(folder: Path) -> None:
+    """See that a folder without a checkpoint never had one: a job must not begin anew because it has lost all.
+
+    Raises:
+        CheckpointError: there is a pointer, or a checkpoint that was set aside.
+    """
+    newest_step(folder)
+    if aside := sorted(path.name for path in folder.glob(f"{SET_ASIDE}*")):
+        raise CheckpointError(
+            f"{folder} has no checkpoint but {', '.join(aside)}: look at it, or take another folder to begin anew"
+        )
 
 
 def _write_file(path: Path, content: str) -> None:

@@ -3,7 +3,7 @@
 What is missing shows late: without the optimizer's moments the loss jumps, without the sampler's place samples come
 twice, without random numbers dropout differs, without residuals what was not yet sent is lost.
 
-    state = TrainingState(sharded, optimizer, cuts, model=model, scheduler=scheduler, sampler=sampler)
+    state = TrainingState(model, sharded, optimizer, cuts, shared={"scheduler": scheduler, "sampler": sampler})
     notes = state.resume(checkpointer)          # None: begin anew
     ...
     state.step += 1

@@ -1,6 +1,7 @@
 """PyTorch's flight recorder, read after a hang: which rank misses which collective call.
 
-Each process keeps its latest collectives in a ring buffer (`TORCH_FR_BUFFER_SIZE` entries; 0, the default, keeps none).
+Each process keeps its latest collectives in a ring buffer of `TORCH_FR_BUFFER_SIZE` entries: 2000 by default in
+torch 2.13, while older releases kept none; 0 switches it off.
 `torch._C._distributed_c10d._dump_fr_trace()` gives it as a pickle, with any backend. It needs a live process, and a
 thread that is not stuck itself: here that of the heartbeat. torch's own reader of such dumps is the command
 `torchfrtrace`; it wants files of all ranks, written by NCCL's watchdog.
@@ -51,10 +52,11 @@ class MissingCall(NamedTuple):
     unheard: tuple[int, ...]
 
     def __str__(self) -> str:
-        missing = f"rank {_names(self.missing)} did not call it" if self.missing else ""
-        unheard = f"rank {_names(self.unheard)} left no dump" if self.unheard else ""
-        tail = "; ".join(filter(None, (missing, unheard)))
-        return f"{self.op} #{self.number} of group {self.group}: rank {_names(self.made)} wait in it; {tail}"
+        waiting = f"{_names(self.made)} {'waits' if len(self.made) == 1 else 'wait'} in it"
+        missing = f"{_names(self.missing)} did not call it" if self.missing else ""
+        unheard = f"{_names(self.unheard)} left no dump" if self.unheard else ""
+        tail = "; ".join(filter(None, (waiting, missing, unheard)))
+        return f"{self.op} #{self.number} of group {self.group}: {tail}"
 
 
 def dump_trace() -> bytes:
@@ -110,4 +112,4 @@ def missing_calls(calls: Mapping[int, Sequence[FlightCall]], world_size: int) ->
 
 
 def _names(ranks: Sequence[int]) -> str:
-    return ", ".join(map(str, ranks))
+    return f"{'rank' if len(ranks) == 1 else 'ranks'} {', '.join(map(str, ranks))}"

@@ -67,19 +67,29 @@ class StepTraces:
         return files
 
     def sights(self) -> list[Sight]:
-        """What each sees of the step, on all ranks together."""
+        """What each sees of the step, on all ranks together.
+
+        With `with_stack=True`, which costs time, a profiler also has the Python functions around a collective, each
+        with the line at which it begins.
+        """
         ours, theirs = slices(self.course), [event for trace in self.profiler for event in slices(trace)]
         calls, seen = [e for e in ours if e["cat"] in ("call", "asynchronous call")], collectives(theirs)
         named = [event for event in theirs if event["name"].startswith("Optimizer.step#")]
+        waits = [event for event in theirs if "wait" in event["name"].lower()]
+        processes = max(len({e["pid"] for e in slices(trace) if e["cat"] == "cpu_op"}) for trace in self.profiler)
         return [
             Sight("operators, such as aten::addmm", sum(e["cat"] == "cpu_op" for e in theirs), 0),
             Sight("kernels on a GPU", sum(e["cat"] == "kernel" for e in theirs), 0),
             Sight("phases: forward, backward, step", len(named), sum(e["cat"] == "phase" for e in ours)),
             Sight("collectives", len(seen), len(calls)),
             Sight("collectives with the size of their data", _knowing(seen, "Input Dims"), _knowing(calls, "bytes")),
-            Sight("collectives with the line that called", _knowing(seen, "line"), _knowing(calls, "line")),
-            Sight("waits for a collective", 0, sum(e["cat"] == "wait" for e in ours)),
-            Sight("ranks in one trace", 1, len({event["pid"] for event in ours})),
+            Sight(
+                "collectives with the line that called (without with_stack)",
+                _knowing(seen, "line"),
+                _knowing(calls, "line"),
+            ),
+            Sight("waits for a collective", len(waits), sum(e["cat"] == "wait" for e in ours)),
+            Sight("ranks in one trace", processes, len({event["pid"] for event in ours})),
         ]
 
 

@@ -1,7 +1,7 @@
 """A run for Weights & Biases, written offline and read back: no account, and no network.
 
 `wandb.init(mode="offline")` writes one file, `run-ID.wandb`, which `wandb sync` uploads later. The file is a log in
-LevelDB's format: after a head of 7 bytes, blocks of 32 KiB with pieces of records, each piece with a check sum, a
+LevelDB's format: after a head of 7 bytes, blocks of 32 KiB with pieces of records, each piece with a checksum, a
 length and a type. A record is a protocol-buffer message of Weights & Biases.
 
 Source: LevelDB's "log_format.md"; the head, and that a record is `wandb.proto.wandb_internal_pb2.Record`, from files
@@ -20,7 +20,7 @@ from .metrics_file import read_metrics
 
 _HEAD = 7  # ":W&B", a number that tells the order of bytes, and the version
 _BLOCK = 32 * 1024
-_PIECE_HEAD = 7  # check sum (4), length (2), type (1)
+_PIECE_HEAD = 7  # checksum (4), length (2), type (1)
 _FULL, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
 
 

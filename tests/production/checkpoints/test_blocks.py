@@ -64,7 +64,7 @@ def test_a_flipped_bit_is_found_where_it_is_read_and_not_elsewhere(file):
     data = bytearray(path.read_bytes())
     data[BLOCK + 77] ^= 1
     path.write_bytes(data)
-    with pytest.raises(DamagedError, match=f"check sum of bytes {BLOCK} to {2 * BLOCK} is wrong"):
+    with pytest.raises(DamagedError, match=f"checksum of bytes {BLOCK} to {2 * BLOCK} is wrong"):
         reader.read(extents[1], "float32")
     first = plan_reads([{"w": whole_piece((NUM,))}], {"w": flat_piece((NUM,), 0, 5)})["w"]
     assert reader.read(extents[1], "float32", first)[:5].tolist() == [0, 1, 2, 3, 4]

@@ -238,6 +238,42 @@ def test_without_the_staged_copy_a_later_step_is_saved(folder):
     assert not torch.equal(load(folder, step=3)[1], weights(3))
 
 
+def count_collectives(folder, asynchronous):
+    """Of a save and of a load: which collectives in which group this rank calls."""
+    calls = []
+
+    def counted(name, real):
+        def call(*args, group, **kwargs):
+            calls.append((name, "training" if group is checkpointer._training.group else "writing"))
+            return real(*args, group=group, **kwargs)
+
+        return call
+
+    rank, num_ranks = dist.get_rank(), dist.get_world_size()
+    with Checkpointer(folder, asynchronous=asynchronous) as checkpointer:
+        for name in ("all_gather", "broadcast", "gather"):
+            function = f"{name}_object{'_list' * (name == 'broadcast')}"
+            setattr(dist, function, counted(name, getattr(dist, function)))
+        checkpointer.save(3, shards(3, rank, num_ranks))
+        checkpointer.wait()
+        saving, calls = calls, []
+        checkpointer.load(lambda manifest: WANTED)
+        flip(Path(folder) / "step-00000003" / "rank0.bin") if rank == 0 else None
+        dist.barrier()
+        loading, calls = calls, []
+        checkpointer.load(lambda manifest: WANTED)
+    return saving, loading, calls
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_the_collectives_are_those_of_the_docstring(asynchronous, folder):
+    writing = ["broadcast", "all_gather", "gather", "broadcast", "broadcast"]
+    for saving, loading, passing_over in run_ranks(count_collectives, 2, str(folder), asynchronous, device="cpu"):
+        assert saving == [("all_gather", "training"), *((name, "writing") for name in writing)]
+        assert loading == [("all_gather", "training")] * 3 + [("broadcast", "training")]
+        assert passing_over == [("all_gather", "training")] * 4 + [("broadcast", "training")]
+
+
 def second_job(folder):
     with Checkpointer(folder):
         try:

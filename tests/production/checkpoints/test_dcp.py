@@ -81,7 +81,7 @@ def test_a_flipped_bit_is_found_when_torch_reads_too(ours, tmp_path):
     data = bytearray((copy / "rank0.bin").read_bytes())
     data[8] ^= 1
     (copy / "rank0.bin").write_bytes(data)
-    with pytest.raises(dcp.CheckpointException, match="check sum of bytes"):
+    with pytest.raises(dcp.CheckpointException, match="checksum of bytes"):
         dcp.load({"model.w": torch.zeros(SHAPE)}, storage_reader=DtlearnReader(copy), no_dist=True)
 
 

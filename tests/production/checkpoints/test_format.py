@@ -48,7 +48,7 @@ def test_a_torn_one_is_known_wherever_it_is_torn():
     for stop in range(0, len(text) - 1, 7):
         with pytest.raises(DamagedError, match=r"x/manifest.json is torn or was changed"):
             from_json(text[:stop], "x/manifest.json")
-    with pytest.raises(DamagedError, match="its check sum is wrong"):
+    with pytest.raises(DamagedError, match="its checksum is wrong"):
         from_json(text.replace("float32", "float64"), "manifest.json")
 
 

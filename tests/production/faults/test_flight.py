@@ -16,7 +16,9 @@ def calls(*numbers: int, group: str = "0") -> list[FlightCall]:
 def test_the_rank_whose_number_is_lowest_misses_the_next_call():
     dumps = {0: calls(1, 2, 3), 1: calls(1, 2), 2: calls(1, 2, 3)}
     assert missing_calls(dumps, 3) == [MissingCall("0", 3, "broadcast", (0, 2), (1,), ())]
-    assert str(missing_calls(dumps, 3)[0]) == ("broadcast #3 of group 0: rank 0, 2 wait in it; rank 1 did not call it")
+    assert str(missing_calls(dumps, 3)[0]) == "broadcast #3 of group 0: ranks 0, 2 wait in it; rank 1 did not call it"
+    text = str(MissingCall("0", 3, "broadcast", (0,), (1, 2), (3,)))
+    assert text == "broadcast #3 of group 0: rank 0 waits in it; ranks 1, 2 did not call it; rank 3 left no dump"
 
 
 def test_each_group_is_compared_by_itself():

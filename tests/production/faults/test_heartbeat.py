@@ -2,6 +2,7 @@
 
 import json
 import threading
+import time
 
 import pytest
 
@@ -56,6 +57,17 @@ def test_a_rank_that_beats_no_more_is_named_and_one_that_is_done_is_not(store, m
     assert heard.wait() == [(1, 1, "heartbeat")]
     assert monitor.pid(1, 1) == 4711
     beating.stop()
+
+
+def test_a_rank_that_dies_in_mid_step_is_silent_and_does_not_hang(store, monitored):
+    """Its step does not end either, but that is no news of a dead rank, however long it has been silent."""
+    alive = Heartbeat(("127.0.0.1", store.port), "0/0", 0.02)
+    store.set("beat/0/1", json.dumps([1, 3, 4711]))  # its last beat, in step 3
+    _, heard = monitored(LIMIT, LIMIT / 2)
+    heard.wait()
+    time.sleep(LIMIT)
+    assert heard.told == [(0, 1, "heartbeat")]
+    alive.stop()
 
 
 def test_a_thread_beats_on_while_the_main_thread_hangs_and_the_step_tells(store, monitored):

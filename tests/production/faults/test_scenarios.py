@@ -46,7 +46,7 @@ def test_a_hang_ends_with_the_time_out_of_the_collective_and_the_flight_recorder
     story = run_scenario("hang")
     assert {"progress", "flight recorder", "time-out"} <= {d.noticer for d in story.detections}
     assert not any(d.names_rank for d in story.detections if d.noticer in ("progress", "time-out"))
-    assert story.missing == ("all_reduce #5 of group 1: rank 0, 2 wait in it; rank 1 did not call it",)
+    assert story.missing == ("all_reduce #5 of group 1: ranks 0, 2 wait in it; rank 1 did not call it",)
     assert same(story.losses, unbroken)
 
 
@@ -63,6 +63,16 @@ def test_wrong_numbers_that_nobody_looks_for_are_noticed_by_nobody(name, unbroke
     story = run_scenario(name, check=False)
     assert story.error == "" and story.worlds == (3,) and story.detections == ()
     assert not same(story.losses, unbroken)
+
+
+def test_a_check_may_be_another_than_the_scenario_s_and_equal_replicas_hide_a_wrong_gradient(unbroken):
+    """The wrong gradient is summed with the others: all replicas become wrong alike."""
+    story = run_scenario("flip_gradient", check="replicas")
+    assert story.error == "" and story.worlds == (3,) and story.detections == ()
+    assert not same(story.losses, unbroken)
+    replayed = run_scenario("flip_gradient", check="replay")
+    assert replayed.worlds == (3, 2) and same(replayed.losses, unbroken)
+    assert [(d.noticer, d.names_rank) for d in replayed.detections if d.noticer == "check"] == [("check", True)]
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,14 @@ def test_a_save_that_is_longer_than_the_time_between_failures_is_made_once_in_th
     assert daly_interval(300.0, 100.0) == 100.0
 
 
+def test_a_save_that_is_longer_than_that_time_but_not_twice_as_long_is_still_by_the_formula():
+    """delta = 3 M / 2: x = delta / 2M = 3 / 4, and sqrt(2 delta M) = M sqrt(3)."""
+    mtbf = 100.0
+    expected = mtbf * math.sqrt(3) * (1 + math.sqrt(0.75) / 3 + 0.75 / 9) - 1.5 * mtbf
+    assert daly_interval(1.5 * mtbf, mtbf) == pytest.approx(expected) != mtbf
+    assert daly_interval(2 * mtbf, mtbf) == mtbf
+
+
 @pytest.mark.parametrize("mtbf", [15 * MINUTE, 6 * HOUR])
 def test_the_model_is_best_at_daly_s_interval(mtbf):
     save, restart = 5 * MINUTE, 10 * MINUTE

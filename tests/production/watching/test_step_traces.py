@@ -23,7 +23,7 @@ def test_each_sees_what_the_other_does_not(traces):
         "phases: forward, backward, step": (2, 6),
         "collectives": (2, 2),
         "collectives with the size of their data": (2, 2),
-        "collectives with the line that called": (0, 2),
+        "collectives with the line that called (without with_stack)": (0, 2),
         "waits for a collective": (0, 2),
         "ranks in one trace": (1, 2),
     }

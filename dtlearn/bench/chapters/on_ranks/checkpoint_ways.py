@@ -7,6 +7,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from ....models.in_turns import Times
 
 # What each way does, of which the other is the counterpart: the same tensors, parts along dim 0, forced to the disk.
+# Beside training, both keep the memory of their copy. What differs: ours makes a folder for each save and deletes the
+# oldest, and torch writes over the files of one; ours loads into new memory, and torch into tensors that are there.
 COUNTERPARTS = {
     "save": "save, torch's",
     "save beside training": "save beside training, torch's",
@@ -99,6 +102,7 @@ def time_on_rank(folder: str, rounds: int, num_tensors: int, size: int) -> tuple
             seconds[way].append(time.perf_counter() - begun)
             if way in stalls:
                 stalls[way].append(stalled)
+        ways["check"]()
     ways["close"]()
     return {k: tuple(v) for k, v in seconds.items()}, {k: tuple(v) for k, v in stalls.items()}, all(equal)
 
@@ -112,8 +116,9 @@ def _ways(folder: Path, num_tensors: int, size: int) -> tuple[dict[str, Callable
     import torch
     import torch.distributed as dist
     import torch.distributed.checkpoint as dcp
+    from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
     from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.tensor import Shard, distribute_tensor
+    from torch.distributed.tensor import Shard, distribute_tensor, zeros
 
     from ....production.checkpoints.checkpointer import Checkpointer
     from ....sharing.resharding import even_part
@@ -126,7 +131,11 @@ def _ways(folder: Path, num_tensors: int, size: int) -> tuple[dict[str, Callable
     mesh = init_device_mesh("cpu", (num_ranks,))
     theirs: dict[str, Any] = {name: distribute_tensor(w, mesh, [Shard(0)]) for name, w in whole.items()}
     now, beside = Checkpointer(folder / "now"), Checkpointer(folder / "beside", asynchronous=True)
+    # Made before the clock runs: a training that resumes has its tensors, too.
+    targets = {d: {name: zeros(shape, device_mesh=mesh, placements=[Shard(d)]) for name in whole} for d in (0, 1)}
+    stager = DefaultStager(StagingOptions(False, False, False, False))  # as torch's own, but with memory that is kept
     equal: list[bool] = []
+    loads: list[tuple[int, Callable[[str], Any]]] = []
     step = [0]
     now.save(0, parts)
     _save_theirs(dcp.save, theirs, folder / "theirs")
@@ -139,20 +148,29 @@ def _ways(folder: Path, num_tensors: int, size: int) -> tuple[dict[str, Callable
     def load(dim: int) -> Callable[[], None]:
         loaded = now.load(lambda manifest: {name: even_part(shape, dim, num_ranks, rank) for name in whole})
         assert loaded is not None
-        equal.extend(torch.equal(loaded.tensors[n], w.chunk(num_ranks, dim)[rank].flatten()) for n, w in whole.items())
+        loads.append((dim, loaded.tensors.__getitem__))
         return _nothing
 
     def load_theirs(dim: int) -> Callable[[], None]:
-        state = {name: distribute_tensor(torch.zeros(shape), mesh, [Shard(dim)]) for name in whole}
-        dcp.load(state, checkpoint_id=folder / "theirs")
-        equal.extend(torch.equal(state[n].to_local(), w.chunk(num_ranks, dim)[rank]) for n, w in whole.items())
+        dcp.load(targets[dim], checkpoint_id=folder / "theirs")
+        loads.append((dim, lambda name: targets[dim][name].to_local()))
         return _nothing
 
+    def check() -> None:
+        """Outside of the clock; and let the next load find zeros."""
+        for dim, local in loads:
+            for name, matrix in whole.items():
+                equal.append(torch.equal(local(name).flatten(), matrix.chunk(num_ranks, dim)[rank].flatten()))
+                local(name).zero_()
+        loads.clear()
+
     def save_theirs_beside() -> Callable[[], None]:
-        future = _save_theirs(dcp.async_save, theirs, folder / "theirs beside")
+        save = partial(dcp.async_save, async_stager=stager)
+        future = _save_theirs(save, theirs, folder / "theirs beside")
         return lambda: future.result() and None
 
     def close() -> None:
+        stager.close()
         now.close()
         beside.close()
 
@@ -165,6 +183,7 @@ def _ways(folder: Path, num_tensors: int, size: int) -> tuple[dict[str, Callable
         "load, torch's": lambda: load_theirs(0),
         "load other parts": lambda: load(1),
         "load other parts, torch's": lambda: load_theirs(1),
+        "check": check,
         "close": close,
     }, equal
 
