@@ -218,7 +218,7 @@ except Exception as error:
 # job/.new-step-.../    being written; nobody reads it
 # ```
 #
-# Its test kills a process after each of the 37 calls that such a save makes, and loads what is left.
+# Its test kills a process after each of the calls that such a save makes, 40 on rank 0, and loads what is left.
 #
 # **Exercise 1.** The moment of commit, for several ranks.
 
