@@ -65,7 +65,7 @@ CASES: dict[str, dict[str, Any]] = {
     },
     "two ranks": {
         "says": "there are 2 ranks or more, and the last of all others may be the only other one",
-        **{"slow": "data", "last": 12, "ranks": 2, "extra": [(0, "computation", 0, -1, -20)]},
+        **{"slow": "data", "last": 12, "ranks": 2, "extra": [(0, "computation", 0, -1, -12)]},
     },
     "a second rank is a little slow": {
         "says": "without the slow rank, all would wait for the second last: the cost is what comes on top of it",
@@ -79,7 +79,7 @@ CASES: dict[str, dict[str, Any]] = {
         "says": "if even the rank that arrives last is long in the all-reduce, it is the network, and the table cannot "
         "tell which rank's link: rank is None, phase is communication",
         **{"slow": "communication", "last": 16},
-        "extra": [(1, "computation", 0, -1, 11), (2, "computation", 0, -1, 9)],
+        "extra": [(rank, "computation", 0, -1, 12) for rank in (1, 2, 3)],
     },
     "nobody is slow": {"says": "a difference of no more than noise says nothing: the result is None",
         "extra": [(1, "computation", 0, -1, 10)]},

@@ -55,6 +55,7 @@ def save_until(save: Save, before: Mapping[str, bytes], victim: int = 0, moments
     """
     rank = dist.get_rank()
     disk = StoppedDisk(rank, before, moments if rank == victim else None)
+    has_raised = has_caught = False  # this rank's barrier; this rank
 
     def exchange(state: str) -> list[str]:
         all_ranks: list[Any] = [None] * dist.get_world_size()
@@ -80,7 +81,6 @@ def save_until(save: Save, before: Mapping[str, bytes], victim: int = 0, moments
         disk.period += 1
 
     last: dict[str, Any] = {}  # of the victim
-    has_raised = has_caught = False  # this rank's barrier; this rank
     state = "returned"
     try:
         save(disk, barrier)
