@@ -1,5 +1,5 @@
 # expect: DTL-RAISED
-# says: 'NoneType' object
+# says: cannot unpack non-iterable NoneType
 
 import copy
 import random
