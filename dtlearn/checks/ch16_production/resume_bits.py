@@ -166,7 +166,7 @@ def on_rank(answer: Any, x: Any, y: Any, options: Any, stop: int, more: int, end
         "largest difference of a parameter": float((parameters[0] - parameters[1]).abs().max()),
         "largest difference in the average": float((whole.model.average - resumed.model.average).abs().max()),
         "losses of the saved job, less those without a stop": [b - a for a, b in zip(losses[stop:], on, strict=True)],
-        "own has, alike on all ranks": alike_and_changed(first, own),
+        "own has, alike on all ranks": ", ".join(alike_and_changed(first, own)) or "nothing",
     }
 
 
@@ -177,7 +177,7 @@ def expected(case: Case, given: Given) -> list[Any]:
         "largest difference of a parameter": 0.0,
         "largest difference in the average": 0.0,
         "losses of the saved job, less those without a stop": [0.0] * (END - STOP),
-        "own has, alike on all ranks": [],
+        "own has, alike on all ranks": "nothing",
     }
     return [right] * case.world_size
 

@@ -1,4 +1,4 @@
-# expect: DTL-VALUE-SHAPE
+# expect: DTL-VALUE
 # says: result['own has, alike on all ranks']
 
 import copy
