@@ -21,7 +21,8 @@ program is a case with a point of its own.
 
 - `"ranks"`: the numbers of the ranks whose calls or values are wrong. A rank that only waits for them, or that
   does what it should, is not among them.
-- `"line"`: the number of a line that has to change. It is where the fault arises, and not always where it shows.
+- `"line"`: the number of a line that has to change. It is where the fault arises, and not always where it shows. If
+  there are several such lines, any of them is right.
 - `"cause"`: one of these names.
 
 | name | what it means |
@@ -54,7 +55,7 @@ program is a case with a point of its own.
 It ends with other weights on each rank. They differ from line 7 on, and those of rank 0 may stay as they are:
 `{"ranks": [1, 2, 3], "line": 7, "cause": "own for each"}`.
 
-**Rule**: no communication. You run the programs, your function knows what you found.
+**Rule**: no communication. You run the programs in other cells; your function runs none, and knows what you found.
 """
 
 from typing import Any

@@ -6,7 +6,8 @@ would have done before: the **global batch** stays, and only how it is shared ch
 
 **Given**, on each rank
 
-- `parameters`, a list of float64 tensors, the same on all ranks. Their `.grad` may hold what was there before the save;
+- `parameters`, a list of float64 tensors, the same on all ranks. Their `.grad` is `None`, or what was left there before
+  the save;
 - `loss_of`, a function from a list of row numbers to the **mean** loss of these rows of the global batch, a tensor from
   which `backward()` works;
 - `saved`, a dict of whole numbers and a float: N `"ranks"` made `"accumulate"` micro-batches of `"micro_batch"`

@@ -1,5 +1,5 @@
 # ch16.reshard: edit this file, then run `dtlearn grade ch16.reshard`.
-"""Find what to read where a tensor was saved in some blocks and is wanted in another.
+"""Find what to read of a tensor that was saved in some blocks and is wanted in another.
 
 A checkpoint holds a tensor in blocks, one a file: rows, columns, or a grid of both, as the ranks had it that saved.
 Now other ranks go on. Each works out what its own block has in common with each saved one, and reads just that.

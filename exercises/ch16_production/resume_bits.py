@@ -38,8 +38,10 @@ All but the last have `state_dict()` and `load_state_dict(state)`. Each rank has
 
 **Rules**
 
-- Training goes on after `save`, while what it returned is written to files: it may not change any more.
-- `own` has none of what is alike on all ranks: 1000 ranks would write it 1000 times.
+- The job trains on after `save` as if nothing had been, while what `save` returned is written to files: that may not
+  change any more.
+- `load` runs in a new process, which has the two dicts, and nothing else that `save` left behind.
+- `own` has nothing that is alike on all ranks, not even a counter: 1000 ranks would write it 1000 times.
 - The files are read with `torch.load(file, weights_only=True)`: numbers, texts, tensors, and dicts, lists and tuples of
   these.
 """

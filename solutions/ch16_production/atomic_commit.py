@@ -4,8 +4,8 @@ A job may be killed at any moment, and the power may fail. What is on the disk t
 new one, whole: never half of one, and never parts of both.
 
 **The reader** defines what a checkpoint is. It takes the step that the file `latest` names, and of this step one part
-for each rank: if `latest` holds `b"8"`, the files `step-8/rank0`, `step-8/rank1` and so on. What else lies there is
-read by nobody, and may be half.
+for each rank: if `latest` holds `b"8"`, the files `step-8/rank0`, `step-8/rank1` and so on. It reads nothing else:
+other files may lie there, and may be half, such as parts of step 8 that a job left when it died.
 
 **Given**, on each rank
 
@@ -21,14 +21,15 @@ read by nobody, and may be half.
 
 - `step`, a number, and `part`, the bytes of this rank's part;
 - `old`, an earlier step that is no longer needed afterwards, perhaps the one that `latest` names; or `None`;
-- `rank`, and `barrier()`, which returns when all ranks have called it. Where a rank is dead it raises an exception:
+- `rank`, and `barrier()`, which returns when all ranks have called it. If one of them is dead, it raises an exception:
   let it through.
 
 **A kill** may come before and after each call, and within a write. Calls of the ranks between two barriers come in any
-order. What was called stays. **A power cut** leaves what was forced to the disk; of all else, each name and each file's
-bytes may be there, or not, or half, each by itself.
+order. All calls up to the kill have had their effect. **A power cut** leaves what was forced to the disk; of all else,
+each name and each file's bytes may be there, or not, or half, each by itself.
 
-**Afterwards** `latest` names `step`, also after a power cut. If `old` is a step, each rank has deleted its part of it.
+**Afterwards** `latest` names `step`, also after a power cut. If `old` is a step, each rank has deleted its own
+part of it.
 
 **Example**: 2 ranks save step 8, `latest` names step 5, and a rank dies.
 

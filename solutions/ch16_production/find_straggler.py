@@ -40,7 +40,7 @@ holds. There is at most one.
 Rank 1 is late by 28, -2, 28, 28, 28, 28, 28. Since step 0 it is late in 6 of 7 steps, which is less than 90%; since
 step 2 in all 5. The result is `{"rank": 1, "phase": "data", "since": 2, "seconds": 0.028, "share": 0.233}`.
 
-**Rule**: no communication. Seconds and share are compared to 2%, so any kind of median will do.
+**Rule**: no communication. Seconds and share are compared to within 2%, so any kind of median will do.
 """
 
 from typing import Any

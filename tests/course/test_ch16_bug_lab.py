@@ -8,9 +8,10 @@ from dtlearn.checks.ch16_production import bug_lab
 from dtlearn.checks.ch16_production._faults_of_programs import FAULTS, numbers
 from dtlearn.course import load_course
 from dtlearn.grading.learner.exercise_files import files_of
-from dtlearn.production.bug_lab import CAUSES, PROGRAMS
+from dtlearn.production.bug_lab import CAUSES, PROGRAMS, run_program
 from tests.course.test_exercises import judged
 from tests.production.bug_lab.fixes import FIXES
+from tests.production.bug_lab.test_programs import PATIENT, assert_right
 
 EXERCISE = load_course().exercise("ch16.bug_lab")
 SOLUTION = files_of(load_course(), EXERCISE).solution
@@ -46,6 +47,35 @@ def test_a_fix_changes_a_line_that_is_right(name):
     assert any(text in old or old.strip() in text for text in texts for old in FIXES[name])
 
 
+# Lines that mend a program as well, each changed alone; what they become.
+OTHER_FIXES = [
+    ("checkpoint_thread", "weight += gradient", "weight = weight + gradient"),
+    ("checkpoint_thread", "args=(state, step)", "args=({'weight': weight.clone()}, step)"),
+    ("detector_logs", "torch.tensor(0.5 + rank)", 'torch.tensor(0.5 + rank), "box": torch.zeros(())'),
+    ("resumed_dropout", "dist.broadcast_object_list(file, src=0)", "pass"),
+]
+
+
+@pytest.mark.parametrize(("name", "old", "new"), OTHER_FIXES)
+def test_a_line_that_mends_the_program_alone_is_right(name, old, new):
+    text = PROGRAMS[name].text
+    (line,) = [number for number, one in enumerate(text.splitlines(), 1) if old in one]
+    assert said_of(program=name, **{**right(name), "line": line}) is None
+    run = run_program(name, text.replace(old, new), timeout=PATIENT)
+    assert not run.diagnosis
+    assert_right(run.values, name)
+
+
+def test_a_mean_before_the_gather_is_enough_for_the_metric():
+    text = PROGRAMS["loss_metric"].text
+    (line,) = [number for number, one in enumerate(text.splitlines(), 1) if "torch.full((256,)" in one]
+    assert said_of(program="loss_metric", **{**right("loss_metric"), "line": line}) is None
+    text = text.replace("float(rank + step))", "float(rank + step)).mean(0, True)")
+    run = run_program("loss_metric", text, timeout=PATIENT)
+    assert_right(run.values, "loss_metric")
+    assert run.record.nbytes(rank=0) == 4 * 4
+
+
 def test_each_cause_is_one_of_the_task_and_each_program_has_its_own():
     task = SOLUTION.read_text("utf-8")
     assert all(f'| `"{name}"` | {words} |' in task for name, words in CAUSES.items())
@@ -56,7 +86,7 @@ def test_each_cause_is_one_of_the_task_and_each_program_has_its_own():
 def test_verdicts_on_what_comes_near(name):
     fault = FAULTS[name]
     assert said_of(program=name, **right(name)) is None
-    assert said_of(program=name) == ("DTL-VALUE", f"no fault of {name} is named yet")
+    assert said_of(program=name) == ("DTL-VALUE-NONE", f"no fault of {name} is named yet")
     for line in numbers(name, fault.shows):
         code, text = said_of(program=name, **{**right(name), "line": line})
         assert code == "DTL-VALUE-SHOWS" and text.endswith("(the ranks and the cause are right)")

@@ -49,7 +49,7 @@ FAULTS: dict[str, Fault] = {
     ),
     "detector_logs": Fault(
         (2,),
-        ("if boxes:", 'losses["box"] = torch.tensor(boxes).mean()'),
+        ("if boxes:", 'losses["box"] = torch.tensor(boxes).mean()', 'losses = {"class": torch.tensor(0.5 + rank)}'),
         "data decide",
         ("dist.all_reduce(mean)", "for name, loss in losses.items():", "logs[name] = mean.item()"),
         WAITS,
@@ -66,7 +66,7 @@ FAULTS: dict[str, Fault] = {
         ("codes = sums / counts[:, None]", "return codes.tolist()"),
         IS_RIGHT,
         {
-            "wrong mean": "the number below is right: look at what is divided by it",
+            "wrong mean": "the divisor is right: look at what it divides",
             "own for each": "each rank has its own vectors, as it should. What do the ranks have together afterwards?",
             "not waited for": "both calls have ended before the next line runs",
             "shape or dtype": "the ranks' calls fit together. Which tensor does the second one change?",
@@ -98,9 +98,13 @@ FAULTS: dict[str, Fault] = {
     ),
     "checkpoint_thread": Fault(
         (0, 1),
-        ('state = {"weight": weight.detach().cpu()}',),
+        (
+            'state = {"weight": weight.detach().cpu()}',
+            "weight += gradient",
+            "writer = threading.Thread(target=write, args=(state, step))",
+        ),
         "changed meanwhile",
-        ("weight += gradient", 'file["weight"] = state["weight"].item()', "writer.start()"),
+        ('file["weight"] = state["weight"].item()', "writer.start()"),
         IS_RIGHT,
         {
             "a copy": "it is the other way round: is anything copied there?",
@@ -134,7 +138,7 @@ FAULTS: dict[str, Fault] = {
     ),
     "loss_metric": Fault(
         (0, 1, 2, 3),
-        ("dist.all_gather(parts, losses)",),
+        ("dist.all_gather(parts, losses)", "losses = torch.full((256,), float(rank + step))  # of this rank's samples"),
         "too much",
         ("parts = [torch.empty_like(losses) for _ in range(n)]", "mean = torch.cat(parts).mean()"),
         IS_RIGHT,
@@ -148,10 +152,11 @@ FAULTS: dict[str, Fault] = {
         (1, 2),
         (
             'file: list[Any] = [{"step": 2, "generator": generator.get_state()}]',
+            "dist.broadcast_object_list(file, src=0)",
             'generator.set_state(file[0]["generator"])',
         ),
         "one for all",
-        ("dist.broadcast_object_list(file, src=0)", "return torch.rand(3, generator=generator).tolist()"),
+        ("return torch.rand(3, generator=generator).tolist()",),
         IS_RIGHT,
         {
             "own for each": "it is the other way round: compare what the ranks return",

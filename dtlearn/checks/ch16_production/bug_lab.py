@@ -11,6 +11,7 @@ from dtlearn.grading import Case, Check, Finding, Given, rules
 from dtlearn.production.bug_lab import CAUSES, PROGRAMS
 from dtlearn.runtime.record.record import Record
 
+from ..own_work import find_forbidden
 from ..sent import no_stores
 from ._faults_of_programs import FAULTS, Fault, numbers
 
@@ -26,6 +27,12 @@ PARTS = {  # which parts are right, in the order ranks, line, cause
     (False, False, True): "the cause is right",
     (False, False, False): "none of ranks, line and cause is right yet",
 }
+
+
+def only_knows(source: str) -> Finding | None:
+    """A rule on an answer's text: it runs no program, whose processes would outlive it."""
+    reason = "run programs in another cell; this function only returns what you found"
+    return find_forbidden(source, {"dtlearn.production.bug_lab.run_program": reason})
 
 
 def inputs(case: Case) -> Given:
@@ -46,7 +53,7 @@ def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding 
     fault = FAULTS[program]
     for found in got:
         if found is None:
-            return Finding("DTL-VALUE", f"no fault of {program} is named yet")
+            return Finding("DTL-VALUE-NONE", f"no fault of {program} is named yet")
         if said := _malformed(found, program):
             return Finding("DTL-VALUE-TYPE", said)
         ranks, line, cause = set(found["ranks"]), found["line"], found["cause"]
@@ -94,7 +101,7 @@ def _line(line: int, fault: Fault, program: str) -> tuple[str, str]:
     text = PROGRAMS[program].text.splitlines()[line - 1].strip()
     if not text or text.startswith(("#", '"""', "import ", "from ", "def ")):
         return OTHER, f"line {line} computes and sends nothing: {text[:40] or 'it is empty'}"
-    return OTHER, f"line {line} does what it should"
+    return OTHER, f"the fault does not arise on line {line}"
 
 
 def _cause(cause: str, fault: Fault) -> tuple[str, str]:
@@ -112,5 +119,5 @@ CHECK = Check(
     verify=verify,
     example=[{"program": "sharded_save"}],
     rules=[rules.most_messages("0")],
-    reads=[no_stores],
+    reads=[no_stores, only_knows],
 )

@@ -20,7 +20,8 @@ from . import MAY_HELP
 CASES: dict[str, dict[str, Any]] = {
     "full micro-batches": {"saved": (3, 2, 4)},
     "a short micro-batch": {
-        "says": "a micro-batch may be shorter than the others: its mean loss counts by its rows",
+        "says": "a micro-batch may be shorter than the others: the batch, and so lr, stays as it was, and a mean loss "
+        "counts by its rows",
         **{"saved": (5, 4, 1), "sizes": (2, 4)},
     },
     "rows left over": {
@@ -44,7 +45,8 @@ CASES: dict[str, dict[str, Any]] = {
         **{"saved": (4, 2, 3), "most": 4, "rule": "sqrt", "sizes": (1, 2)},
     },
     "no such rule": {
-        "says": "a rule that is neither linear nor sqrt needs a ValueError on all ranks, also where the batch stays",
+        "says": "a rule that is neither linear nor sqrt needs a ValueError on all ranks, before anything else is done, "
+        "also if the batch stays",
         **{"saved": (3, 2, 4), "rule": "cubic"},
     },
 }  # fmt: skip
@@ -75,6 +77,8 @@ EDITS = (
          {BATCH: KEPT, RATE: "1.0"}),
     Edit("the learning rate is scaled by the number of ranks: it belongs to the batch, which stays",
          {RATE: f'(num_ranks / saved["ranks"]) ** {POWER}'}),
+    Edit("the learning rate is scaled as if all micro-batches were full: it belongs to the rows of the batch",
+         {RATE: f"(-(-batch // (num_ranks * micro)) * num_ranks * micro / tuned) ** {POWER}"}),
     Edit("the rows are dealt in turn: each rank has a run of rows", {ROWS: "list(range(rank, batch, num_ranks))"}),
     Edit("every rank has all rows", {ROWS: "list(range(batch))", WEIGHT: f"{WEIGHT} / num_ranks"}),
     Edit("one row at a time is taken: as many as micro_batch fit", {STEPS: "range(len(rows))",
@@ -107,6 +111,8 @@ EDITS = (
     Edit("the step is made with the scaled rate, and the old one returned",
          {"return lr\n": 'return float(saved["lr"])\n'}),
     Edit("any rule is accepted", {RULE: "if not rule:"}),
+    Edit("the rule is looked at when the step is made: refuse it before anything else",
+         {RULE: "if not rule:", "return lr\n": f"{RULE}\n        raise ValueError(rule)\n    return lr\n"}),
 )  # fmt: skip
 
 
@@ -145,7 +151,11 @@ def on_rank(answer: Any, x: Any, y: Any, weights: Any, left: Any, saved: Any, ma
 
     if rule not in ("linear", "sqrt"):
         said = refusal(answer, list(parameters), loss_of, dict(saved), max_accumulate, rule)
-        return "a ValueError" if said.startswith("a ValueError") else said
+        return {
+            "raised": "a ValueError" if said.startswith("a ValueError") else said,
+            "calls of loss_of before": len(calls),
+            "parameters afterwards": [parameter.detach() for parameter in parameters],
+        }
     lr = answer(list(parameters), loss_of, dict(saved), max_accumulate, rule)
     return {
         "rows": [row for rows in calls for row in rows],
@@ -160,7 +170,7 @@ def expected(case: Case, given: Given) -> list[Any]:
     """One process with all rows: a step with the gradient of the mean loss, by its formula."""
     p, own, n = case.params, given[0], case.world_size
     if own["rule"] not in ("linear", "sqrt"):
-        return ["a ValueError"] * n
+        return [{"raised": "a ValueError", "calls of loss_of before": 0, "parameters afterwards": own["weights"]}] * n
     ranks, micro, accumulate = p["saved"]
     tuned, room = ranks * micro * accumulate, n * micro * own["max_accumulate"]
     batch, lr = tuned, own["saved"]["lr"]
@@ -179,7 +189,8 @@ def expected(case: Case, given: Given) -> list[Any]:
 
 
 def why(case: Case, given: Given, record: Record) -> str:
-    return f"{MAY_HELP}{case.says or 'a step has one sum over the ranks, in which every rank takes part'}"
+    begins = ".grad may be None when the step begins: put zeros there. All ranks take part in the sum over the ranks"
+    return f"{MAY_HELP}{case.says or begins}"
 
 
 def least_calls(case: Case, given: Given) -> int:

@@ -16,55 +16,75 @@ from dtlearn.runtime.record.record import Record
 from ..sent import no_stores
 from . import MAY_HELP
 
-STEPS, TRANSFER, NOISE = 24, 0.010, 0.015
+STEPS = 24  # or up to three more
+TRANSFER, NOISE = 0.010, 0.015  # these and all other times are for a machine that is two to three times as fast
 PHASES = ("data", "computation", "communication")
 BASE = {"data": 0.020, "computation": 0.100, "communication": TRANSFER}
-# Of each case: `slow`, the phase in which somebody is slow, by 60 ms; `since`, about which step (0: the first); and
-# `extra`, what else happens, of ranks that are numbered from the slow one, as (rank, phase, first, last, ms); steps
-# below 0 are counted from the end.
+# Of each case: `slow`, the phase in which somebody is slow, by 60 ms, in the `last` steps of the table; `ranks`; and
+# `extra`, what else happens, of ranks that are numbered from the slow one (None: of all), as (rank, phase, first, last,
+# ms); steps below 0 are counted from the end.
 CASES: dict[str, dict[str, Any]] = {
-    "a slow rank": {"slow": "computation", "since": 0},
+    "a slow rank": {"slow": "computation"},
     "a slow rank, waiting for data": {
         "says": "the phase is the one in which the rank exceeds the others, not the one that takes it longest",
-        **{"slow": "data", "since": 0},
+        **{"slow": "data"},
     },
     "slow from some step on": {
-        "says": "phase, cost and share are of the steps since the rank is slow, not of the whole table",
-        **{"slow": "computation", "since": 15, "extra": [(0, "data", 0, 13, 10)]},
+        "says": "all of the result is of the steps since the rank is slow, and nothing of the whole table",
+        **{"slow": "computation", "last": 9, "extra": [(0, "data", 0, -11, 10)]},
     },
     "late once before": {
         "says": "a rank that is late once, and in time again, is not slow yet",
-        **{"slow": "computation", "since": 14, "extra": [(0, "computation", 3, 3, 70)]},
+        **{"slow": "computation", "last": 10, "extra": [(0, "computation", 3, 3, 70)]},
     },
-    "another rank is late once": {
-        "says": "where another rank is late once, the slow one is still slow: 90% of the steps are enough",
-        **{"slow": "computation", "since": 5, "extra": [(2, "data", 15, 15, 130)]},
+    "another rank is late at the end": {
+        "says": "if another rank is late in one step, also in the last one, the slow one is slow: 90% are enough",
+        **{"slow": "computation", "last": 19, "extra": [(2, "data", -1, -1, 130)]},
+    },
+    "late in nine of ten": {
+        "says": "late in 9 of 10 steps is late in 90% of them, which is enough",
+        **{"slow": "computation", "last": 10, "extra": [(2, "data", -4, -4, 130)]},
+    },
+    "late in eight of ten": {
+        "says": "late in 8 of 10 steps is not enough. In the last 5 it is late in all, and 5 are enough",
+        **{"slow": "computation", "last": 5},
+        "extra": [(0, "computation", -10, -9, 60), (0, "computation", -7, -7, 60)],
     },
     "very late once": {
         "says": "one step that took very long says little of the others: medians, not means",
-        **{"slow": "computation", "since": 7, "extra": [(0, "data", 18, 18, 1500)]},
+        **{"slow": "computation", "last": 17, "extra": [(0, "data", -6, -6, 1500)]},
     },
     "slow in one phase, fast in the other": {
         "says": "a rank that takes long in one phase and arrives in time holds up nobody",
-        **{"slow": "computation", "since": 6, "extra": [(2, "data", 0, -1, 85), (2, "computation", 0, -1, -90)]},
+        **{"slow": "computation", "last": 18, "extra": [(2, "data", 0, -1, 85), (2, "computation", 0, -1, -90)]},
+    },
+    "a rank unlike all others": {
+        "says": "a phase is compared with the median of all ranks: one rank that is unlike all others moves their mean",
+        **{"slow": "data", "last": 11, "ranks": 5},
+        "extra": [(None, "computation", 0, -1, 150), (2, "data", 0, -1, 200), (2, "computation", 0, -1, -205)],
+    },
+    "two ranks": {
+        "says": "there are 2 ranks or more, and the last of all others may be the only other one",
+        **{"slow": "data", "last": 12, "ranks": 2, "extra": [(0, "computation", 0, -1, -12)]},
     },
     "a second rank is a little slow": {
         "says": "without the slow rank, all would wait for the second last: the cost is what comes on top of it",
-        **{"slow": "computation", "since": 9, "extra": [(1, "computation", 0, -1, 30)]},
+        **{"slow": "computation", "last": 15, "extra": [(1, "computation", 0, -1, 30)]},
     },
     "a slow rank that recovered": {
         "says": "a rank that was slow and recovered is slow no more: who is slow to the end?",
-        **{"slow": "computation", "since": 16, "extra": [(1, "data", 0, 12, 60)]},
+        **{"slow": "computation", "last": 8, "extra": [(1, "data", 0, -12, 60)]},
     },
     "a slow network": {
         "says": "if even the rank that arrives last is long in the all-reduce, it is the network, and the table cannot "
         "tell which rank's link: rank is None, phase is communication",
-        **{"slow": "communication", "since": 8, "extra": [(1, "computation", 0, -1, 11), (2, "computation", 0, -1, 9)]},
+        **{"slow": "communication", "last": 16},
+        "extra": [(rank, "computation", 0, -1, 12) for rank in (1, 2, 3)],
     },
     "nobody is slow": {"says": "a difference of no more than noise says nothing: the result is None",
         "extra": [(1, "computation", 0, -1, 10)]},
     "late at the end": {
-        "says": "less than five steps are too few to call a rank slow: the result is None",
+        "says": "fewer than five steps are too few to call a rank slow: the result is None",
         **{"extra": [(3, "computation", -4, -1, 60)]},
     },
 }  # fmt: skip
@@ -109,6 +129,19 @@ EDITS = (
     Edit("since is the first step from which on 90% are late, though the rank is in time in it",
          {SKIP: f"if {ENOUGH}:"}),
     Edit("the rank is expected to be late in every step: 90% are enough", {"< 0.9": "< 1.0"}),
+    Edit("the rank is expected to be late in more than 90% of the steps: 90% are enough",
+         {ENOUGH: ENOUGH.replace("<", "<=")}),
+    Edit("80% of the steps are taken to be enough: 90% are", {"< 0.9": "< 0.8"}),
+    Edit("one step in time is forgiven, however few steps there are: 90% have to be late",
+         {ENOUGH: "(~is_late[since:]).sum() > 1"}),
+    Edit("six steps are taken to be the fewest: five are enough", {LAST: "range(len(length) - 5)"}),
+    Edit("only the rank that is late in the last step is looked at: 90% of the steps are enough",
+         {"in late.items():": "in [max(late.items(), key=lambda item: item[1][-1])]:"}),
+    Edit("a phase is compared with the mean of all ranks: one that is unlike all others moves it",
+         {MORE: MORE.replace("median(dim=0).values", "mean(dim=0)")}),
+    Edit("noise is taken to be that of the Example: it is an argument", {"lateness > noise": "lateness > 0.015"}),
+    Edit("transfer is taken to be that of the Example: it is an argument",
+         {NETWORK: NETWORK.replace("transfer", "0.01")}),
     Edit("the cost is a mean: one step that took very long moves it, a median it does not",
          {LOST: "lateness[since:].mean().item()", SHARE: "lateness[since:].median().item() / "
                                                          "length[since:].median().item()"}),
@@ -149,26 +182,29 @@ EDITS = (
 )  # fmt: skip
 
 
-def made(case: Case) -> tuple[dict[str, torch.Tensor], list[int], int]:
-    """The table; the ranks in the order in which the case numbers them; the step since which one is slow."""
+def made(case: Case) -> tuple[dict[str, torch.Tensor], list[int], int, float]:
+    """The table; the ranks in the order in which the case numbers them; the step since which one is slow; the unit."""
     p, g = case.params, case.generator()
-    order: list[int] = torch.randperm(4, generator=g).tolist()
-    since = p.get("since", 0) and p["since"] + int(torch.randint(2, (), generator=g))
-    spread = 0.0003 * (torch.rand(len(PHASES), 4, STEPS, generator=g, dtype=torch.float64) - 0.5)
+    n: int = p.get("ranks", 4)
+    order: list[int] = torch.randperm(n, generator=g).tolist()
+    steps, unit = STEPS + int(torch.randint(4, (), generator=g)), 2 + torch.rand((), generator=g).item()
+    since = steps - p.get("last", steps)
+    spread = 0.0003 * (torch.rand(len(PHASES), n, steps, generator=g, dtype=torch.float64) - 0.5)
     spread[2] = spread[2, 0]  # of the network: all ranks leave together
     own = {name: BASE[name] + spread[k] for k, name in enumerate(PHASES)}
     slow = p.get("slow")
     if slow:
         own[slow][slice(None) if slow == "communication" else order[0], since:] += 0.060
     for who, phase, first, last, ms in p.get("extra", ()):
-        own[phase][order[who], first % STEPS : last % STEPS + 1] += ms / 1000
+        own[phase][slice(None) if who is None else order[who], first % steps : last % steps + 1] += ms / 1000
     arrival = own["data"] + own["computation"]  # (ranks, steps)
     own["communication"] = own["communication"] + arrival.amax(dim=0) - arrival
-    return own, order, since
+    return {name: unit * table for name, table in own.items()}, order, since, unit
 
 
 def inputs(case: Case) -> Given:
-    return [{"seconds": made(case)[0], "transfer": TRANSFER, "noise": NOISE}] * case.world_size
+    seconds, _, _, unit = made(case)
+    return [{"seconds": seconds, "transfer": unit * TRANSFER, "noise": unit * NOISE}] * case.world_size
 
 
 def on_rank(answer: Any, seconds: Any, transfer: Any, noise: Any) -> Any:
@@ -177,7 +213,7 @@ def on_rank(answer: Any, seconds: Any, transfer: Any, noise: Any) -> Any:
 
 def expected(case: Case, given: Given) -> list[Any]:
     """Who was made slow; and what the last arrival of a step comes after the second last."""
-    seconds, order, since = made(case)
+    seconds, order, since, unit = made(case)
     slow = case.params.get("slow")
     if slow is None:
         return [None] * case.world_size
@@ -185,8 +221,8 @@ def expected(case: Case, given: Given) -> list[Any]:
     arrival = seconds["data"] + seconds["computation"]  # (ranks, steps)
     cost = arrival[order[0]] - arrival[order[1:]].sort(dim=0).values[-1]
     if slow == "communication":
-        cost = seconds[slow].sort(dim=0).values[0] - TRANSFER
-    middle = cost[since:].sort().values[(STEPS - since) // 2].item()
+        cost = seconds[slow].sort(dim=0).values[0] - unit * TRANSFER
+    middle = cost[since:].sort().values[len(length) // 2].item()
     result = {"rank": None if slow == "communication" else order[0], "phase": slow, "since": since}
     return [{**result, "seconds": middle, "share": middle / length[len(length) // 2].item()}] * case.world_size
 

@@ -40,6 +40,10 @@ CASES: dict[str, dict[str, Any]] = {
         "says": "a step may take longer than mtbf: even then n is 1 at least",
         "times": (500, 20, 30, 300),
     },
+    "a long time without failures": {
+        "says": "the best n may be of many thousand steps: every n up to mtbf / step can be it",
+        "times": (1, 800, 0, 99_000),
+    },
     "no times": {
         "says": "step, save and mtbf have to be above 0, and restart 0 or more: expected a ValueError",
         "times": (10, 5, 0, 100_000),
@@ -72,6 +76,8 @@ EDITS = (
          {RETURN: ROOT.format("math.ceil")}),
     Edit("n is the largest that is tried: goodput rises with n, then falls again", {"low < high": "False",
          RETURN: "low = high\n    " + RETURN}),
+    Edit("the search ends at 1000 steps: every n up to mtbf / step can be the best",
+         {HIGH: "min(1000, math.ceil(mtbf / step))"}),
     Edit("n is 1: saves take time, too", {"low < high": "False"}),
     Edit("the save is left out of a stretch: it takes time, and a failure can strike during it",
          {STRETCH: "stretch = n * step"}),
@@ -158,7 +164,8 @@ def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding 
 
 def why(case: Case, given: Given, record: Record) -> str:
     times = ", ".join(f"{name} = {time:.6g}" for name, time in given[0].items() if name != "refused")
-    return f"{MAY_HELP}it was called with {times}"
+    most = "exp(x) overflows where x is above 709, and no n above mtbf / step is the best one"
+    return f"{MAY_HELP}it was called with {times}; {most}"
 
 
 CHECK = Check(

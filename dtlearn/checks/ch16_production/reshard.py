@@ -22,7 +22,7 @@ CASES: dict[str, dict[str, Any]] = {
         **{"cuts": [[0, 4, 8]], "start": [4], "shape": [4]},
     },
     "a part of one block": {
-        "says": "where the wanted block lies inside a saved one, a part of the file is read",
+        "says": "if the wanted block lies inside a saved one, a part of the file is read",
         **{"cuts": [[0, 6, 12]], "start": [8], "shape": [3]},
     },
     "parts of several blocks": {
@@ -37,9 +37,13 @@ CASES: dict[str, dict[str, Any]] = {
         "says": "two blocks have elements in common only if they overlap in every dim",
         **{"cuts": [[0, 2, 5], [0, 3, 6]], "start": [3, 0], "shape": [2, 5]},
     },
-    "three dims": {
+    "a corner of a grid": {
+        "says": "a block may lie apart from the wanted one in two dims: two negative lengths have a positive product",
+        **{"cuts": [[0, 2, 5, 7], [0, 3, 6]], "start": [3, 4], "shape": [3, 2]},
+    },
+    "four dims": {
         "says": "a tensor has any number of dims, not two at most",
-        **{"cuts": [[0, 2, 4], [0, 3], [0, 2, 6]], "start": [1, 1, 3], "shape": [2, 2, 2]},
+        **{"cuts": [[0, 2, 4], [0, 3], [0, 2, 6], [0, 1, 3]], "start": [1, 1, 3, 1], "shape": [2, 2, 2, 2]},
     },
     "a tensor without dims": {
         "says": "a tensor without dims has one element, and both of its tuples are ()",
@@ -50,7 +54,8 @@ CASES: dict[str, dict[str, Any]] = {
         **{"cuts": [[0, 3, 6], [0, 2, 4]], "start": [1, 0], "shape": [4, 3], "copies": 2},
     },
     "blocks without elements": {
-        "says": "a block without elements has nothing in common with any other, also where it begins inside of it",
+        "says": "a block without elements has nothing in common with any other, also if it begins inside of it, and no "
+        "other is its copy: a copy has the same start and the same shape",
         **{"cuts": [[0, 4, 8]], "start": [2], "shape": [4], "empty": [2, 4]},
     },
     "nothing is wanted": {
@@ -90,6 +95,8 @@ EDITS = (
     Edit("a block ends at its shape: it ends at start + shape", {HIGH: "min(n, m)"}),
     Edit("blocks that overlap in one dim are taken to have elements in common: they have to overlap in every dim",
          {ANY: "all(a >= b for a, b in zip(low, high)) and bool(low)", COUNT: COUNT.replace("b - a", "max(b - a, 0)")}),
+    Edit("the product of the lengths is compared with 0: two negative lengths have a positive one",
+         {ANY: COUNT + " <= 0"}),
     Edit("two dims are compared: a tensor has any number",
          {ANY: "any(a >= b for a, b in [*zip(low, high)][:2])", COUNT: COUNT.replace("b - a", "max(b - a, 0)")}),
     Edit("a tensor without dims is left out: it has one element, the product of no lengths",
@@ -153,6 +160,9 @@ def refused_numbers(case: Case) -> list[int]:
 
 
 def on_rank(answer: Any, saved: Any, start: Any, shape: Any, blocks: Any, whole: Any, refused: Any) -> Any:
+    import math
+    import re
+
     from dtlearn.grading.on_rank.tools import refusal_naming
 
     given = [(file, tuple(first), tuple(lengths)) for file, first, lengths in saved], tuple(start), tuple(shape)
@@ -161,15 +171,25 @@ def on_rank(answer: Any, saved: Any, start: Any, shape: Any, blocks: Any, whole:
     try:
         reads = answer(*given)
     except ValueError as error:
-        return f"a ValueError, and nothing is missing: {error}"
-    wanted, elements, empty = torch.full(tuple(shape), torch.nan), 0, 0
+        numbers = re.findall(r"\d+", str(error))
+        if str(math.prod(shape)) not in numbers:  # it does not speak of the wanted elements: some other fault
+            raise
+        said = f"a ValueError that names {' and '.join(numbers)}, though nothing is missing"
+        return {"reads": said, "wanted": torch.full(tuple(shape), torch.nan)}
+    if not isinstance(reads, list | tuple):
+        return reads
+    wanted, times, said = torch.full(tuple(shape), torch.nan), torch.zeros(tuple(shape)), ""
     for file, source, target in reads:
         part, place = blocks[file][source], wanted[target]
         if part.shape != place.shape:
-            return f"a read of {file} with shape {tuple(part.shape)}, into a place with shape {tuple(place.shape)}"
+            said = said or f"{file} is read with shape {tuple(part.shape)}, into a place with {tuple(place.shape)}"
+            continue
+        said = said or ("" if part.numel() else f"of {file} no element is read")
         wanted[target] = part
-        elements, empty = elements + part.numel(), empty + (part.numel() == 0)
-    return {"wanted": wanted, "elements that are read": elements, "reads of no element": empty}
+        times[target] += 1
+    for index in map(tuple, (times != 1).nonzero().tolist()):
+        said = said or f"element {index} of the wanted block is read {int(times[index])} times"
+    return {"reads": said or "each wanted element once", "wanted": wanted}
 
 
 def expected(case: Case, given: Given) -> list[Any]:
@@ -178,12 +198,13 @@ def expected(case: Case, given: Given) -> list[Any]:
     if own["refused"]:
         return [f"a ValueError that names {' and '.join(map(str, own['refused']))}"] * case.world_size
     wanted = part_of(own["whole"], own["start"], own["shape"])
-    right = {"wanted": wanted, "elements that are read": wanted.numel(), "reads of no element": 0}
-    return [right] * case.world_size
+    return [{"reads": "each wanted element once", "wanted": wanted}] * case.world_size
 
 
 def why(case: Case, given: Given, record: Record) -> str:
-    return f"{MAY_HELP}{case.says or 'draw both blocks on one line, and read off where they overlap'}"
+    own, told = given[0], "each dim has a start and a length, and the number of dims is not always 2"
+    shown = f"it was called with start = {tuple(own['start'])} and shape = {tuple(own['shape'])}"
+    return f"{MAY_HELP}{case.says or told}; {shown}"
 
 
 FOUR = torch.arange(16.0).view(4, 4)

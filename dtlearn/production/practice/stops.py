@@ -29,12 +29,14 @@ class SaveRun(NamedTuple):
         fewest: the same if all ranks were stopped at that moment, and the others had come no further than they must.
         stopped_at: "rank 1 before fsync('x')"; "" if no rank was stopped.
         shared: names that several ranks changed between the same barriers: what comes first is a matter of chance.
+        caught: ranks that caught what their barrier raised.
     """
 
     calls: list[DiskCall]
     fewest: list[DiskCall]
     stopped_at: str
     shared: list[str]
+    caught: list[int]
 
 
 def save_until(save: Save, before: Mapping[str, bytes], victim: int = 0, moments: int | None = None) -> SaveRun:
@@ -53,6 +55,7 @@ def save_until(save: Save, before: Mapping[str, bytes], victim: int = 0, moments
     """
     rank = dist.get_rank()
     disk = StoppedDisk(rank, before, moments if rank == victim else None)
+    has_raised = has_caught = False  # this rank's barrier; this rank
 
     def exchange(state: str) -> list[str]:
         all_ranks: list[Any] = [None] * dist.get_world_size()
@@ -62,10 +65,13 @@ def save_until(save: Save, before: Mapping[str, bytes], victim: int = 0, moments
         return [state for state, _, _, _ in all_ranks]
 
     def barrier() -> None:
+        nonlocal has_raised, has_caught
         if disk.stopped_at:
             raise Stopped(disk.stopped_at)
+        has_caught = has_raised
         states = exchange("waits")
         if "gone" in states:
+            has_raised = True
             raise RankGone(f"rank {states.index('gone')} is gone")
         if "returned" in states:
             other = states.index("returned")
@@ -80,11 +86,14 @@ def save_until(save: Save, before: Mapping[str, bytes], victim: int = 0, moments
         save(disk, barrier)
     except (Stopped, RankGone):
         state = "gone"
-    while "waits" in exchange(state):
+    if has_caught or (has_raised and state == "returned"):
+        state = "caught"
+    while "waits" in (states := exchange(state)):
         pass
-    fewest = [call for call in disk.seen if call.rank == victim or call.period < last["period"]]
+    caught = [number for number, one in enumerate(states) if one == "caught"]
     stopped_at = f"rank {victim} {last['moment']}" if last["moment"] else ""
-    return SaveRun(disk.seen, fewest if stopped_at else disk.seen, stopped_at, changed_by_several(disk.seen))
+    fewest = [c for c in disk.seen if not stopped_at or c.rank == victim or c.period < last["period"]]
+    return SaveRun(disk.seen, fewest, stopped_at, changed_by_several(disk.seen), caught)
 
 
 def changed_by_several(calls: list[DiskCall]) -> list[str]:

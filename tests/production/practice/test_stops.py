@@ -1,3 +1,6 @@
+import contextlib
+import functools
+
 import pytest
 import torch.distributed as dist
 
@@ -36,6 +39,25 @@ def stopped(victim, moments):
 )
 def test_a_rank_is_stopped_and_the_others_notice_in_the_barrier(victim, moments, outcome):
     assert list(run_ranks(stopped, 2, victim, moments)) == [outcome] * 2
+
+
+def catch(disk, barrier, again):
+    disk.write(f"step-8/rank{dist.get_rank()}", b"new")
+    with contextlib.suppress(Exception):
+        barrier()
+    if again:
+        barrier()
+
+
+def who_catches(save):
+    """On each rank, if rank 1 is stopped at once."""
+    return save_until(save, BEFORE, 1, 0).caught
+
+
+def test_who_catches_what_a_barrier_raises_is_named():
+    assert list(run_ranks(who_catches, 3, save)) == [[]] * 3
+    for again in (False, True):
+        assert list(run_ranks(who_catches, 3, functools.partial(catch, again=again))) == [[0, 2]] * 3
 
 
 def leave_early(disk, barrier):

@@ -1,5 +1,5 @@
 # expect: DTL-DIFFICULTY
-# says: phase, cost and share are of the steps since the rank is slow
+# says: all of the result is of the steps since the rank is slow
 
 
 def find_straggler(seconds, transfer, noise):
