@@ -64,6 +64,9 @@ EDITS = (
          {FORMULA: "(chunks - 1) * p"}),
     Edit("the warm-up has one forward pass too many, 2 (p - r) - 1 beside (v - 1) p",
          {FORMULA: "2 * (p - rank) - 1 + (chunks - 1) * p"}),
+    Edit("the last rank's warm-up is v p - 1, so that it makes all forward passes of a round first: its first backward "
+         "pass can follow pass (v - 1) p + 1, the first one in its last chunk",
+         {FORMULA: "2 * (p - rank - 1) + chunks * p - 1"}),
     Edit("the warm-up has two forward passes too many, 2 (p - r) beside (v - 1) p: rank p - 1 has (v - 1) p",
          {FORMULA: "2 * (p - rank) + (chunks - 1) * p"}),
     Edit("the first backward pass comes one forward pass too early: the warm-up has one too few, or a backward pass "
@@ -99,6 +102,9 @@ def on_rank(answer: Any, num_ranks: Any, num_microbatches: Any, chunks: Any) -> 
         kinds = list(map(type, action)) if isinstance(action, tuple) else []
         return "".join(map(str, action)) if kinds == [int, str, int] else repr(action)[:80]
 
+    def first_backward(actions: Any) -> int:
+        return next((n for n, action in enumerate(actions) if "B" in action), len(actions))
+
     made: Any = {}
     for rank in range(num_ranks):
         if num_microbatches % num_ranks:
@@ -109,6 +115,8 @@ def on_rank(answer: Any, num_ranks: Any, num_microbatches: Any, chunks: Any) -> 
         if actions is None:
             return None
         is_list = isinstance(actions, list | tuple)
+        parts = [tuple(a) for a in actions if isinstance(a, list | tuple)] if is_list else []
+        made[f"forward passes before the first backward pass, rank {rank}"] = first_backward(parts)
         made[f"rank {rank}"] = " ".join(map(name, actions)) if is_list else repr(actions)[:80]
     return made
 
@@ -125,6 +133,7 @@ def expected(case: Case, given: Given) -> list[dict[str, Any]]:
         backward = [f"{c * p + rank}B{k}" for start in starts for c in range(v)[::-1] for k in range(start, start + p)]
         warm_up = 2 * (p - rank - 1) + (v - 1) * p
         actions, forward = forward[:warm_up], forward[warm_up:]
+        made[f"forward passes before the first backward pass, rank {rank}"] = min(warm_up + 1, m * v)
         for k, action in enumerate(backward):
             actions += [*forward[k : k + 1], action]
         made[f"rank {rank}"] = " ".join(actions)
