@@ -8,7 +8,7 @@
 #
 # | core path | what | minutes |
 # |---|---|---|
-# | 1. Why keep N copies? | 120 GB on every GPU, measured on four ranks | 4 |
+# | 1. Why keep N copies? | 120 GB on every GPU; copies, counted on four ranks | 4 |
 # | 2. Who owns what? | shards, by hand | 1 |
 # | 3. What can one rank update alone? | stage 1 | 3, and exercise 1: 25 |
 # | 4. Which gradients does a rank need? | stage 2 | 2 |
@@ -19,7 +19,7 @@
 # | 9. What fits, and when to use it? | 70 billion parameters on 64 GPUs | 4 |
 #
 # After it you can say what each stage of ZeRO saves and what it sends, and choose one for a model that you do not have.
-# A ledger and a recorder agree to the byte. MB are $10^6$ bytes and GB $10^9$.
+# The formulas agree with a ledger and a recorder to the byte. MB are $10^6$ bytes and GB $10^9$.
 
 # %% jupyter={"source_hidden": true}
 # %load_ext dtlearn
@@ -45,24 +45,12 @@ world
 # them would hold the same 120 GB.
 #
 # Below, Ψ is the number of parameters and N the number of ranks; the optimizer is Adam unless the text says otherwise.
-
-# %%
-needed = dtlearn.predict.choice(
-    "Which of the three does a GPU have to read, whole, in its own forward and backward pass?",
-    {
-        "A": "the 16-bit weights",
-        "B": "the weights and the gradients",
-        "C": "the weights, the gradients, and the optimizer's state",
-    },
-    id="ch09.needed",
-)
-
-# %% [markdown]
+#
 # First the naive thing: DDP, on 2 ranks and on 4, with the ledger of chapter 8. The model is the GPT of chapter 3 with
 # 6 blocks, in fp32, so a parameter takes 4 bytes, its gradient 4, and Adam's state 8. The gradients lie in
 # DDP's buckets, so those take no memory of their own. The folded cell has, for all ranks, `fresh_model()`, the same model each time; `my_batch()`, this rank's part of a
-# batch; `digest`, a short name for the bits of some tensors; and `make(stage)`, for section 5. (`-o copies`: the last line's
-# values arrive here, a list with an entry for each rank.)
+# batch; `digest`, a short name for the bits of some tensors; and, for section 5, `make(stage)`, `partition_of` (who owns
+# what), `whole_parameters` and `difference` (from one process).
 
 # %% jupyter={"source_hidden": true}
 # %%ranks --setup
@@ -202,12 +190,26 @@ rank_table(
     "the samples of 4, so they have other bits)",
 )
 
+# %% [markdown]
+# On 4 ranks nothing is smaller than on 2, and the letters say that all copies are equal: three of the four are
+# redundant.
+
+# %%
+needed = dtlearn.predict.choice(
+    "Which of the three does a GPU have to read in its own forward and backward pass?",
+    {
+        "A": "the 16-bit weights",
+        "B": "the weights and the gradients",
+        "C": "the weights, the gradients, and the optimizer's state",
+    },
+    id="ch09.needed",
+)
+
 # %% jupyter={"source_hidden": true}
 needed.reveal()
 
 # %% [markdown]
-# On 4 ranks nothing is smaller than on 2, and the letters say that all copies are equal: three of the four are
-# redundant. Rajbhandari et al. (2019, arXiv 1910.02054) remove this redundancy step by step, and call that **ZeRO**,
+# Rajbhandari et al. (2019, arXiv 1910.02054) remove this redundancy step by step, and call that **ZeRO**,
 # the zero redundancy optimizer:
 #
 # | | divided by N | bytes on each rank, 16 bits and Adam | in the paper |
@@ -276,8 +278,8 @@ stage1_sends.reveal()
 # %% [markdown]
 # The package's stage 1 is `ZeroRedundancyOptimizer`, with the interface of PyTorch's class of that name. It takes any
 # optimizer class and builds it over the pieces. Its `step()` calls the first of these functions for each bucket, then the
-# optimizer's own `step()`, then the second function, once for all buckets. (`flatten` puts gradients where their parameters
-# lie in the buffer.)
+# optimizer's own `step()`, then the second function, once for all buckets. (`flatten` divides gradients by N, and puts them where their
+# parameters lie in the buffer.)
 
 # %%
 dtlearn.show_source(
@@ -425,19 +427,17 @@ print(
 )
 
 # %% [markdown]
-# Stages 1 and 2 split the all-reduce, and send as much as it does. Stage 3 has no all-gather in its step, since nobody
-# needs all updated parameters there; it has two others, one in forward and one in backward. $3Ψ$ elements in place of
-# $2Ψ$ is half as much again, **not three times as much**. (`reshard_after_forward=False` frees the weights only after
+# Stage 3 has no all-gather in its step, since nobody needs all updated parameters there; it has two others, in forward and
+# in backward. $3Ψ$ elements in place of $2Ψ$ is half as much again, **not three times as much**. (`reshard_after_forward=False` frees the weights only after
 # backward: $2Ψ$ again, at the price of whole weights between the two passes.)
 #
-# In *bytes* the formats matter. The usual recipe gathers bf16 weights and reduces fp32 gradients: 2 + 2 + 4 bytes for each
-# parameter, times (N-1)/N. DDP with fp32 gradients sends 2 x 4: exactly as much (Further, "What is sent in which format?").
+# In *bytes* the formats matter. torchtitan, for instance, gathers bf16 weights and reduces fp32 gradients by default: 2 + 2
+# + 4 bytes for each parameter, times (N-1)/N. DDP with fp32 gradients sends 2 x 4: exactly as much.
 #
-# **On a page.** The weights of a unit are views of one vector, `full`, which exists all the time. But its *storage* has
-# memory only from `unshard` to `reshard`. When backward comes to the unit and the storage is filled again, what autograd
-# saved of it has its values back. Four hooks call the verbs: before and after the forward pass of the module, before its
-# backward pass, and when a weight has its gradient. (Exercise 5, in Further, is the heart of this file: leave it folded
-# if you want to do that first.)
+# **On a page.** The weights of a unit are views of one tensor, `full`. The tensor exists all the time, its memory only from
+# `unshard` to `reshard`. When backward comes to the unit and the memory is filled again, what autograd saved has its values
+# back. Four hooks call the verbs: before and after the forward pass of the module, before its backward pass, and when a
+# weight has its gradient. (Exercise 5, in Further, is the heart of this file.)
 
 # %%
 from dtlearn.zero import page_zero3
@@ -448,9 +448,9 @@ dtlearn.show_source(page_zero3, summary="page_zero3.py, the whole file")
 # ## 6. What is gathered ahead?
 #
 # On a GPU gathers have a stream of their own, a queue of work that runs beside the matrix products. On a CPU a call waits
-# unless one asks it not to. Here is a step of two ranks on an emulated link, without overlap of any kind in forward; the
-# model is a chain of four equal units. (The fastest of several steps is drawn. On a busy machine equal units take
-# unequal times, and gaps in which the rank neither computes nor sends are other programs' work.)
+# unless one asks it not to. Here is a step of two ranks on an emulated link, without overlap in forward; the model is a
+# chain of four equal units. (The fastest of several steps. Light grey: hooks and copies. On a busy machine equal units take
+# unequal times, and a rank waits for a processor as well.)
 
 # %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
 from dtlearn.viz import UnitRun, unit_timeline
@@ -503,7 +503,7 @@ show(
 )
 
 # %% [markdown]
-# The link is idle while the unit computes, and the rank is idle while the link works. So unshard the *next* unit while
+# In forward either the rank or the link works, never both. So unshard the *next* unit while
 # this one computes: **prefetch**.
 
 # %%
@@ -524,7 +524,7 @@ ahead.reveal()
 show(
     unit_timeline(
         {"no prefetch": units[0], "prefetch 1": units[1]},
-        "Prefetch hides gathers behind computation, for the memory of one more unit",
+        "Prefetch gathers a unit while another one computes, for the memory of one more",
     ),
     alt="The same step twice on one time axis, without and with prefetch. With prefetch the all-gather "
     "of the next unit begins while a unit computes, and two units are unsharded at once, 2.10 MB in place "
@@ -534,8 +534,8 @@ show(
 # %% [markdown]
 # What is still exposed: the first gather of each pass, before which there is nothing to compute; the last
 # reduce-scatter; and the part of each gather that outlasts the computation beside it. Here the link alone takes
-# 4.2 ms for a gather (each rank sends half of 1.05 MB at 1 Gb/s); in backward the reduce-scatters share the link. With
-# more tokens on each rank computation takes longer and the gather does not, so it is easier to hide (section 9).
+# 4.2 ms for a gather (each rank sends half of 1.05 MB at 1 Gb/s); in backward the reduce-scatters share the link. More
+# tokens on each rank prolong the computation and not the gather (section 9).
 #
 # ## 7. How long is a gradient that nobody has?
 #
@@ -643,9 +643,8 @@ with torch.no_grad():
 # The watch names the rank that made no such call, what the others wait for, and on which line. A rank that skips a
 # block in the *middle* is worse: its gather of the next block meets the others' gather of the one that it skips. All
 # blocks have the same size, so nothing fails at that point: every rank puts shards of two blocks together, and computes
-# with them. In the end rank 1 is a call short, and the message is the one above: it blames the *last* block. (In training
-# rank 1's first gather in backward, of another size, meets the others' gather of that block.) So all ranks run the same
-# units in the same order. If layers are skipped by chance, all ranks need the same seed.
+# with them. In the end rank 1 is a call short, and the message is the one above, which blames the *last* block. (In
+# training a gather of another size meets the gather of that block.) So all ranks run the same units in the same order.
 #
 # ## 9. What fits, and when to use it?
 #
@@ -709,10 +708,10 @@ show(
 # %% [markdown]
 # The state is not everything: the gathered units and the activations need memory, too. And fitting is not all. Messages
 # hide behind matrix products only if a GPU has tokens enough. For each parameter and token a step makes 6 operations
-# (chapter 1); with all in 16 bits stage 3 sends 6 bytes for each parameter, however many tokens there are. So with $F$
-# operations and $L$ bytes a second, products take longer than messages if each GPU has more than $F/L$ tokens in a step. If
-# a GPU reaches, say, 400 TFLOP/s, that is 8,000 tokens with a network card of 50 GB/s, and 890 with the NVLink of an H100,
-# nominally 450 GB/s in each direction.
+# (chapter 1); stage 3 sends 8 bytes for each parameter (section 5), however many tokens there are. So with $F$ operations
+# and $L$ bytes a second, products take longer than messages if each GPU has more than $8F/6L$ tokens in a step. If a GPU
+# reaches, say, 400 TFLOP/s, that is about 10,700 tokens with a network card of 50 GB/s, and 1,200 with the NVLink of an
+# H100, nominally 450 GB/s in each direction.
 #
 # | what does not fit | take | it costs |
 # |---|---|---|
@@ -732,12 +731,7 @@ show(
 # as with PyTorch's class, it sends half as much again.
 # </details>
 #
-# <details><summary><code>model.forward(x)</code> in place of <code>model(x)</code> with stage 3: what happens?</summary>
-#
-# Hooks run in `__call__`, so this unit is not gathered. The package says so in an error.
-# </details>
-#
-# Later chapters use stage 1 and stage 3 as they stand here, and nothing of what follows.
+# Later core paths use the stages and the norm as they stand here, and nothing of what follows.
 
 # %% [markdown]
 # # Further
@@ -1151,7 +1145,7 @@ def draw_threshold(link, flops, recomputation):
     return step_over_tokens(
         {n: operations * 1e9 * n / (1e12 * flops) for n in TOKENS},
         {way: 1e9 * nbytes / rate for way, nbytes in SENT.items()},
-        title="From how many tokens on do products take longer than messages?",
+        title="How many tokens does a GPU need, so that products take longer than messages?",
         label=f"by formula; {flops} TFLOP/s, {link}, nominal; recomputation: {recomputation}",
     )
 
@@ -1812,11 +1806,10 @@ for name, (off, bits) in beside[0].items():
 # memory: 1/8 of the state on each GPU in place of 1/128. Or more tokens on each GPU, if the batch allows it.
 # </details>
 #
-# <details><summary><code>model.forward(x)</code> in place of <code>model(x)</code> with <code>fully_shard</code>: what
-# happens?</summary>
+# <details><summary><code>model.forward(x)</code> in place of <code>model(x)</code> with stage 3: what happens?</summary>
 #
-# Hooks run in `__call__`, so this unit is not gathered, and an operation on one of its own parameters fails: "got mixed
-# torch.Tensor and DTensor".
+# Hooks run in `__call__`, so this unit is not gathered. The package says so in an error. With `fully_shard` an
+# operation on one of its own parameters fails: "got mixed torch.Tensor and DTensor".
 # </details>
 #
 # <details><summary>Muon with stage 1: why not cut every matrix into equal pieces, and update them apart?</summary>
