@@ -77,7 +77,7 @@ order = dtlearn.predict.choice(
 # | letter | action | needs, for the same micro-batch |
 # |---|---|---|
 # | F | forward pass of stage s | F of stage s - 1; nothing, if s is the first stage |
-# | B | its whole backward pass | its own F, and B of stage s + 1 (or I, if that one splits its backward passes), unless s is the last stage |
+# | B | its whole backward pass | its own F, and B of stage s + 1 (I, if that is split), unless s is the last stage |
 # | I | the first part of a backward pass: the gradient of the stage's **i**nputs | as B |
 # | W | the second part: the gradients of its **w**eights | I of stage s |
 #
@@ -175,9 +175,8 @@ messages = dtlearn.predict(
 )
 
 # %% [markdown]
-# Both answers can be counted in the figure. Below they are counted in a run: the folded `run(kind)` starts a process for
-# each rank, executes the schedule there with the package's runner, and returns what is computed for it beside the record. A
-# stage's F takes 10 ms in every run.
+# Both answers follow from the figure. Here they are counted in a run: the folded `run(kind)` starts a process for each rank,
+# executes the schedule with the package's runner, and returns the record. F takes 10 ms for 1/p of the model.
 
 # %% jupyter={"source_hidden": true}
 from dtlearn.pipeline_parallel import run_emulated
@@ -248,6 +247,8 @@ show(
 )
 
 # %% [markdown]
+# (Gaps that the figure before does not have are messages, the runner, and a machine that has other work.)
+#
 # Why that order? A rank has choices: which chunk next, and when to begin with backward passes. Follow the forward passes by
 # hand, for p = 3 and v = 2, one tick each, messages free. A rank that could go on with several micro-batches takes the one
 # that has passed most stages. At tick 4 micro-batch 0 is back at rank 0, so it goes on there, and micro-batch 3 has to wait:
@@ -258,7 +259,7 @@ show(
 # | rank 1 | | 1F0 | 1F1 | 1F2 | 4F0 | 4F1 | 4F2 | 1F3 |
 # | rank 2 | | | 2F0 | 2F1 | 2F2 | 5F0 | 5F1 | 5F2 |
 #
-# No rank waits once it has begun, and the first micro-batch is at the end of the model after tick 6.
+# No rank waits once it has begun.
 
 # %% [markdown]
 # **Exercise 1.** The interleaved schedule.
@@ -271,7 +272,8 @@ dtlearn.show_source(
 )
 
 # %% [markdown]
-# So before its first backward pass rank r makes $2(p-r-1) + (v-1)p + 1$ forward passes. In formulas, for equal stages:
+# So before its first backward pass rank r makes $2(p-r-1) + (v-1)p + 1$ forward passes. (Why 2: Further, "Why is the
+# interleaved warm-up so long?") In formulas, for equal stages:
 #
 # | | 1F1B | interleaved, v ≥ 2 |
 # |---|---|---|
@@ -404,7 +406,7 @@ dtlearn.show_source(
 # rank reaches it:
 
 # %% jupyter={"source_hidden": true}
-for kind in ("GPipe", "1F1B", "ZB-H1", "ZB-H2"):
+for kind in ("GPipe", "1F1B", "ZB-H1"):
     print(
         f"{kind:>5}: live activations on ranks 0 to 3, at most",
         [f"{n:g}" for n in computed(kind).peak_live],
@@ -458,13 +460,12 @@ rank_table(
 #
 # The paper's answer is **post-validation**. A rank updates its weights without waiting for the others, with what is known
 # of the global norm so far. The complete norm reaches it during the warm-up of the next step; if the rank should have
-# clipped or skipped, it takes its update back and repeats it. The result is exact, but the optimizer must be able to undo
-# a step.
+# clipped or skipped, it takes its update back and repeats it. The optimizer must be able to undo a step.
 #
 # ## 7. What does each cost on real ranks?
 #
-# Every schedule so far with p = 4 and m = 8, executed on four ranks. The computed bubbles assume that messages and the
-# runner take no time.
+# Here is every schedule so far with p = 4 and m = 8, executed on four ranks. The computed bubbles assume that messages and
+# the runner take no time.
 
 # %%
 runs = {kind: runs.get(kind) or run(kind) for kind in KINDS}
@@ -491,9 +492,8 @@ show(
 )
 
 # %% [markdown]
-# So the answer is two numbers for each schedule. What was computed is what the order alone costs. The rest is messages, the
-# runner, and other programs that hold a processor when a rank should go on: an idle machine keeps the order of the computed
-# bubbles, a busy one need not.
+# What is computed is the cost of the order. The rest is messages, the runner, and, on a busy machine, other programs that
+# hold a processor when a rank should go on.
 
 # %% [markdown]
 # ## 8. How does it break?
@@ -526,7 +526,7 @@ stuck.reveal()
 # %%ranks -r 0-1 --expect deadlock
 ORDERS = ["0F0 0B0 0F1 0B1", "1F0 1F1 1B0 1B1"]
 tensor, other = torch.ones(4), 1 - rank
-# On the CPU: NCCL would queue the send and go on.
+# On the CPU: NCCL only queues these calls, and then the GPU waits, not Python.
 gloo = dist.new_group([0, 1], backend="gloo")
 
 for action in ORDERS[rank].split():
@@ -559,7 +559,7 @@ for finding in pp.validate(parse_schedule("0F0 0B0 0F1 0B1 \n 1F0 1F1 1B0 1B1"))
 #
 # **Messages take time.** A micro-batch crosses $pv-1$ boundaries one after the other, and a message takes some time at each.
 # Simulated with p = 4 and m = 8: four chunks are better than two while messages are fast, and worse than even 1F1B if a
-# message takes half a unit.
+# message takes half a unit. Split backward passes lose less, since gradients wait for I only.
 
 # %% jupyter={"source_hidden": true}
 for kind in ("1F1B", "interleaved, v = 2", "interleaved, v = 4", "ZB-H1", "ZB-H2"):
@@ -574,7 +574,7 @@ for kind in ("1F1B", "interleaved, v = 2", "interleaved, v = 4", "ZB-H1", "ZB-H2
 # the time that ranks wait for gradients grows, and the Ws that should fill it are shorter. With I = 1.2 and W = 0.8 the bubble
 # of ZB-H1 is (p - 1)(F + I - W)/m(F + I + W) = 17.5 % instead of 12.5 %.
 #
-# **Sixteen ranks.** p = 16, m = 32, F = I = W:
+# **Sixteen ranks.** p = 16, m = 32, F = I = W; v = 5 cuts a model of 80 layers, such as Llama 3 70B, into single ones:
 
 # %% jupyter={"source_hidden": true}
 WIDE = {**KINDS, "interleaved, v = 5": ("interleaved", 5)}
@@ -599,12 +599,12 @@ rank_table(
 # %% [markdown]
 # | take | if |
 # |---|---|
-# | 1F1B | m is many times p, or links are slow |
+# | 1F1B | m is many times p, or a message takes as long as two F and backward passes cannot be split |
 # | interleaving | links are fast, memory is left, and the layers can be cut into pv stages |
 # | ZB-H1 | the runner can split backward passes; it costs no more memory on the rank that has most |
 # | ZB-H2 | memory is left, and nothing waits for all ranks between two steps |
 #
-# Whatever the schedule, the slowest stage sets the pace. Balance the stages first (chapter 10).
+# Whatever the schedule, the slowest stage sets the pace. Balance the stages first.
 #
 # ### Check yourself
 #
@@ -619,7 +619,7 @@ rank_table(
 # activations. Post-validation avoids that wait.
 # </details>
 #
-# Chapter 12 divides single layers over ranks. It needs no more of this chapter.
+# Chapter 12 needs no more of this chapter.
 
 # %% [markdown]
 # # Further
@@ -637,7 +637,8 @@ rank_table(
 # | Design one yourself | section 5 | 3 | 6: 60 |
 # | What do the formulas leave out? | section 9, "What if the last stage is beside the first?" | 3 | |
 # | Where do the libraries do it? | section 7, "What if the last stage is beside the first?" | 6 | |
-# | What is different on GPUs? | section 7, "Design one yourself", "What if the last stage is beside the first?" | 1 | |
+# | What is different on GPUs? | section 7, "Design one yourself" | 1 | |
+# | What do people get wrong? | all of these sections | 3 | |
 #
 # ## How is a fault found before the run?
 #
@@ -810,7 +811,7 @@ for share in (1.0, 0.28):
 # | V | stages 0, 7 | 1, 6 | 2, 5 | 3, 4 |
 #
 # Between stages 3 and 4 nothing is sent, since both are on rank 3. The loss is computed on rank 0, where the model begins,
-# so each micro-batch's backward pass starts there. Both copies of a tied embedding (chapter 10) are on one rank. And the
+# so each micro-batch's backward pass starts there. Both copies of a tied embedding (chapter 10, Further) are on one rank. And the
 # memory is balanced: a rank's early stage keeps activations for a long time, its late stage for a short time.
 #
 # Together with split backward passes this is **ZBV**, from the zero bubble paper. With four micro-batches on two ranks one can
@@ -1074,13 +1075,14 @@ print(
 # %% [markdown]
 # ## What is different on GPUs?
 #
-# *Needs: section 7, "Design one yourself", "What if the last stage is beside the first?"* The cells of this chapter's world
-# run on NCCL when there is a GPU for each rank; emulated runs sleep, and stay on the CPU. On GPUs messages travel beside
+# *Needs: section 7, "Design one yourself".* The cells of this chapter's world run on NCCL when there is a GPU for each rank; emulated runs sleep, and stay on the CPU. On GPUs messages travel beside
 # the computation, and a long warm-up hides them. Splitting a backward pass launches more and smaller kernels, and weight
 # gradients that wait keep memory. Measure F, I and W of a stage with CUDA events, and put them into the editor before you
 # choose.
 #
-# ### Myths
+# ## What do people get wrong?
+#
+# *Needs: all of these sections.*
 #
 # **"A cleverer order would fill the bubble of 1F1B."** Not with the same actions: section 2. Another schedule is shorter
 # because its actions are smaller, or fewer of them have to wait.

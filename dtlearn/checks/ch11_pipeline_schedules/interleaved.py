@@ -47,7 +47,9 @@ EDITS = (
     Edit("the backward passes begin with chunk 0: they go from the last chunk to the first", {TURN: "chunk"}),
     Edit("the forward passes begin with the last chunk: they go from chunk 0 to the last",
          {TURN: 'chunks - 1 - chunk if op == "F" else chunk'}),
-    Edit("all m micro-batches go through a chunk before the next: p at a time do", groups("num_microbatches")),
+    *(Edit("all m micro-batches go through a chunk before the next: after p of them the first is back, and goes on",
+           {**groups("num_microbatches"), **warm_up})
+      for warm_up in ({}, {FORMULA: "2 * (p - rank - 1) + (chunks - 1) * num_microbatches"}, {WARM_UP: "total"})),
     Edit("v micro-batches in a row go through each chunk: p do",
          groups("chunks if num_microbatches % chunks == 0 else p")),
     Edit("each micro-batch goes through all chunks by itself: p at a time go through one chunk", groups("1")),
@@ -55,7 +57,8 @@ EDITS = (
     Edit("the backward passes of each p micro-batches begin with the last of them: they, too, begin with the first",
          {MICROBATCH: 'i // (p * chunks) * p + (i % p if op == "F" else p - 1 - i % p)'}),
     Edit("the warm-up is p - r - 1, that of 1F1B with one stage a rank", {FORMULA: "p - rank - 1"}),
-    Edit("the warm-up has p - r - 1 where 2 (p - r - 1) is expected, beside (v - 1) p",
+    Edit("rank r has one forward pass more in its warm-up than rank r + 1: it needs two more, one because its gradient "
+         "comes a pass later, one so that messages have time to travel",
          {FORMULA: "p - rank - 1 + (chunks - 1) * p"}),
     Edit("the warm-up has v p where (v - 1) p is expected", {FORMULA: "2 * (p - rank - 1) + chunks * p"}),
     Edit("the warm-up is 2 (p - r - 1): (v - 1) p is missing, the way of the first p micro-batches to the last chunk",
