@@ -679,7 +679,7 @@ fits.reveal(one=needs[1], two=needs[2], three=needs[3])
 
 # %% [markdown]
 # Stages 1 and 2 have a **floor**: what they do not divide remains, $4Ψ$ and $2Ψ$ bytes, however many ranks there
-# are. Only stage 3 keeps falling. The points are printed in table 1 of the ZeRO paper:
+# are. Only stage 3 keeps falling. Points: table 1 of the ZeRO paper.
 
 # %% jupyter={"source_hidden": true}
 table_1 = [row for row in zero.ZERO_TABLE_1 if row.parameters == 7_500_000_000]
