@@ -460,7 +460,7 @@ rank_table(
 #
 # The paper's answer is **post-validation**. A rank updates its weights without waiting for the others, with what is known
 # of the global norm so far. The complete norm reaches it during the warm-up of the next step; if the rank should have
-# clipped or skipped, it takes its update back and repeats it. The optimizer must be able to undo a step.
+# clipped or skipped, it takes its update back and repeats it.
 #
 # ## 7. What does each cost on real ranks?
 #
