@@ -36,8 +36,8 @@ class ShardedUnit:
         self.nbytes = self.full.untyped_storage().nbytes()
         own = self.full.chunk(self.num_ranks)[dist.get_rank(group)]
         self.shard = nn.Parameter(own.clone())  # (k,)
-        views = self.full.data.split([*sizes, len(self.padding)])  # .data: that `full` is
-        for weight, view in zip(weights, views, strict=False):  # filled again, autograd may not see
+        views = self.full.data.split([*sizes, len(self.padding)])  # .data: autograd sees no refill
+        for weight, view in zip(weights, views, strict=False):
             weight.data = view.view_as(weight)
             weight.register_post_accumulate_grad_hook(self.reduce)
         self.reshard()

@@ -17,7 +17,7 @@ holds which stages, and in which order each rank works. A rank may hold at most 
 **Rules**
 
 - An F needs the F of the stage before; an I needs the F of its stage and the I of the stage after; a W needs the I
-  of its stage, all of the same micro-batch. No rank may wait for ever.
+  of its stage, all of the same micro-batch. No rank may wait forever.
 - The activations of a micro-batch in a stage count as one, and are live from its F to its W. No rank holds more
   than `cap` at any time, in all its stages together.
 

@@ -8,18 +8,18 @@
 #
 # | core path | what | minutes |
 # |---|---|---|
-# | 1. Why keep N copies? | 120 GB on every GPU, measured on four ranks | 5 |
-# | 2. Who owns what? | shards, by hand | 2 |
+# | 1. Why keep N copies? | 120 GB on every GPU; copies, counted on four ranks | 4 |
+# | 2. Who owns what? | shards, by hand | 1 |
 # | 3. What can one rank update alone? | stage 1 | 3, and exercise 1: 25 |
 # | 4. Which gradients does a rank need? | stage 2 | 2 |
-# | 5. When does a rank need a weight? | stage 3, on a page; all stages measured | 9 |
-# | 6. What is gathered ahead? | prefetch, drawn | 4 |
-# | 7. How long is a gradient that nobody has? | a norm that is wrong in silence | 2, and exercise 2: 15 |
+# | 5. When does a rank need a weight? | stage 3, on a page; all stages measured | 7 |
+# | 6. What is gathered ahead? | prefetch, drawn | 3 |
+# | 7. How long is a gradient that nobody has? | a norm that is wrong in silence | 2, and exercise 2: 22 |
 # | 8. How does it break? | a rank that skips a layer | 2 |
-# | 9. What fits, and when to use it? | 70 billion parameters on 64 GPUs | 6 |
+# | 9. What fits, and when to use it? | 70 billion parameters on 64 GPUs | 4 |
 #
 # After it you can say what each stage of ZeRO saves and what it sends, and choose one for a model that you do not have.
-# A ledger and a recorder agree to the byte. MB are $10^6$ bytes and GB $10^9$.
+# The formulas agree with a ledger and a recorder to the byte. MB are $10^6$ bytes and GB $10^9$.
 
 # %% jupyter={"source_hidden": true}
 # %load_ext dtlearn
@@ -45,24 +45,12 @@ world
 # them would hold the same 120 GB.
 #
 # Below, Ψ is the number of parameters and N the number of ranks; the optimizer is Adam unless the text says otherwise.
-
-# %%
-needed = dtlearn.predict.choice(
-    "Which of the three does a GPU have to read, whole, in its own forward and backward pass?",
-    {
-        "A": "the 16-bit weights",
-        "B": "the weights and the gradients",
-        "C": "the weights, the gradients, and the optimizer's state",
-    },
-    id="ch09.needed",
-)
-
-# %% [markdown]
+#
 # First the naive thing: DDP, on 2 ranks and on 4, with the ledger of chapter 8. The model is the GPT of chapter 3 with
-# 6 blocks, in fp32, so a parameter takes 4 bytes, its gradient 4, and Adam's state 8. The gradients are views of DDP's
-# buckets. The folded cell has, for all ranks, `fresh_model()`, the same model each time; `my_batch()`, this rank's part of a
-# batch; `digest`, a short name for the bits of some tensors; and `make(stage)`, for section 5. (`-o copies`: the last line's
-# values arrive here, a list with an entry for each rank.)
+# 6 blocks, in fp32, so a parameter takes 4 bytes, its gradient 4, and Adam's state 8. The gradients lie in
+# DDP's buckets, so those take no memory of their own. The folded cell has, for all ranks, `fresh_model()`, the same model each time; `my_batch()`, this rank's part of a
+# batch; `digest`, a short name for the bits of some tensors; and, for section 5, `make(stage)`, `partition_of` (who owns
+# what), `whole_parameters` and `difference` (from one process).
 
 # %% jupyter={"source_hidden": true}
 # %%ranks --setup
@@ -198,15 +186,30 @@ rank_table(
         for rank, of_rank in enumerate(copies[:n])
         for record, parameters, moments in [of_rank[n]]
     ],
-    caption="At the end of backward, and after two steps. The same letter: equal to the last bit",
+    caption="At the end of backward, and after two steps. The same letter: equal to the last bit. (2 ranks train on half of "
+    "the samples of 4, so they have other bits)",
+)
+
+# %% [markdown]
+# On 4 ranks nothing is smaller than on 2, and the letters say that all copies are equal: three of the four are
+# redundant.
+
+# %%
+needed = dtlearn.predict.choice(
+    "Which of the three does a GPU have to read in its own forward and backward pass?",
+    {
+        "A": "the 16-bit weights",
+        "B": "the weights and the gradients",
+        "C": "the weights, the gradients, and the optimizer's state",
+    },
+    id="ch09.needed",
 )
 
 # %% jupyter={"source_hidden": true}
 needed.reveal()
 
 # %% [markdown]
-# On 4 ranks nothing is smaller than on 2, and the letters say that all copies are equal: three of the four are
-# redundant. Rajbhandari et al. (2019, arXiv 1910.02054) remove this redundancy step by step, and call that **ZeRO**,
+# Rajbhandari et al. (2019, arXiv 1910.02054) remove this redundancy step by step, and call that **ZeRO**,
 # the zero redundancy optimizer:
 #
 # | | divided by N | bytes on each rank, 16 bits and Adam | in the paper |
@@ -273,9 +276,10 @@ stage1_sends.reveal()
 # %% exercise="ch09.zero1_step"
 
 # %% [markdown]
-# In the package these two lines are `ZeroRedundancyOptimizer`, with the interface of PyTorch's class of that name. It takes
-# any optimizer class and builds it over the pieces. Its `step()` calls, for each bucket, the first of these functions,
-# then the optimizer's own `step()`, then the second. (`flatten` puts gradients where their parameters lie in the buffer.)
+# The package's stage 1 is `ZeroRedundancyOptimizer`, with the interface of PyTorch's class of that name. It takes any
+# optimizer class and builds it over the pieces. Its `step()` calls the first of these functions for each bucket, then the
+# optimizer's own `step()`, then the second function, once for all buckets. (`flatten` divides gradients by N, and puts them where their
+# parameters lie in the buffer.)
 
 # %%
 dtlearn.show_source(
@@ -394,7 +398,8 @@ show(
 # of the state, stage 2 a quarter of the gradients as well, stage 3 a quarter of everything. The bars are the formula of
 # `dtlearn.zero`, with padding, at the end of backward. (Dotted lines: backward, the optimizer's step and `zero_grad`
 # begin.) What rises above the bars earlier in the step are activations, which no stage divides, and in stage 3 the
-# gathered units and the gradients of a unit that are being reduced, as communication. All four stages make the update of
+# gathered units and the gradients of a unit that are being reduced, as communication. Stage 1 has its peak later, in the
+# optimizer's step: there the shard of mean gradients stands beside all gradients. All four stages make the update of
 # one process, up to rounding. And the price:
 
 # %% jupyter={"source_hidden": true}
@@ -422,19 +427,17 @@ print(
 )
 
 # %% [markdown]
-# Stages 1 and 2 split the all-reduce, and send as much as it does. Stage 3 has no all-gather in its step, since nobody
-# needs all updated parameters there; it has two others, one in forward and one in backward. $3Ψ$ elements in place of
-# $2Ψ$ is half as much again, **not three times as much**. (`reshard_after_forward=False` frees the weights only after
-# backward: $2Ψ$ again, for weights that are there between the two passes.)
+# Stage 3 has no all-gather in its step, since nobody needs all updated parameters there; it has two others, in forward and
+# in backward. $3Ψ$ elements in place of $2Ψ$ is half as much again, **not three times as much**. (`reshard_after_forward=False` frees the weights only after
+# backward: $2Ψ$ again, at the price of whole weights between the two passes.)
 #
-# In *bytes* the formats count. The usual recipe gathers bf16 weights and reduces fp32 gradients: 2 + 2 + 4 bytes for each
-# parameter, times (N-1)/N. DDP with fp32 gradients sends 2 x 4: exactly as much (Further, "What is sent in which format?").
+# In *bytes* the formats matter. torchtitan, for instance, gathers bf16 weights and reduces fp32 gradients by default: 2 + 2
+# + 4 bytes for each parameter, times (N-1)/N. DDP with fp32 gradients sends 2 x 4: exactly as much.
 #
-# **On a page.** The weights of a unit are views of one vector, `full`, which exists all the time. But its *storage* has
-# memory only from `unshard` to `reshard`. When backward comes to the unit and the storage is filled again, what autograd
-# saved of it has its values back. Four hooks call the verbs: before and after the forward pass of the module, before its
-# backward pass, and when a weight has its gradient. (Exercise 5, in Further, is the heart of this file: leave it folded
-# if you want to do that first.)
+# **On a page.** The weights of a unit are views of one tensor, `full`. The tensor exists all the time, its memory only from
+# `unshard` to `reshard`. When backward comes to the unit and the memory is filled again, what autograd saved has its values
+# back. Four hooks call the verbs: before and after the forward pass of the module, before its backward pass, and when a
+# weight has its gradient. (Exercise 5, in Further, is the heart of this file.)
 
 # %%
 from dtlearn.zero import page_zero3
@@ -444,10 +447,10 @@ dtlearn.show_source(page_zero3, summary="page_zero3.py, the whole file")
 # %% [markdown]
 # ## 6. What is gathered ahead?
 #
-# On a GPU gathers run on a stream of their own, beside the products. On a CPU a call waits unless one asks it not to. Here
-# is a step of two ranks on an emulated link, without overlap of any kind in forward; the model is a chain of four
-# equal units. (The fastest of several steps is drawn. On a busy machine computations and messages take longer than they
-# should, and some gathers stay exposed.)
+# On a GPU gathers have a stream of their own, a queue of work that runs beside the matrix products. On a CPU a call waits
+# unless one asks it not to. Here is a step of two ranks on an emulated link, without overlap in forward; the model is a
+# chain of four equal units. (The fastest of several steps. Light grey: hooks and copies. On a busy machine equal units take
+# unequal times, and a rank waits for a processor as well.)
 
 # %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
 from dtlearn.viz import UnitRun, unit_timeline
@@ -496,11 +499,11 @@ show(
     alt="A step on rank 0 with three strips: what it computes, what the link carries, and how many "
     "bytes of weights are unsharded. In forward, all-gather and computation of units 1 to 4 take turns. "
     "In backward, from unit 4 to 1, an all-gather, the computation, and a reduce-scatter of the "
-    "gradients. The rank only waits during each all-gather. One unit is unsharded at a time, 1.05 MB.",
+    "gradients. During each all-gather of the forward pass the rank waits. One unit is unsharded at a time, 1.05 MB.",
 )
 
 # %% [markdown]
-# The link is idle while the unit computes, and the rank is idle while the link works. So unshard the *next* unit while
+# In forward either the rank or the link works, never both. So unshard the *next* unit while
 # this one computes: **prefetch**.
 
 # %%
@@ -521,22 +524,22 @@ ahead.reveal()
 show(
     unit_timeline(
         {"no prefetch": units[0], "prefetch 1": units[1]},
-        "Prefetch hides gathers behind computation, for the memory of one more unit",
+        "Prefetch gathers a unit while another one computes, for the memory of one more",
     ),
     alt="The same step twice on one time axis, without and with prefetch. With prefetch the all-gather "
-    "of the next unit runs while a unit computes, less time is exposed, and two units are unsharded at "
-    "once, 2.10 MB in place of 1.05.",
+    "of the next unit begins while a unit computes, and two units are unsharded at once, 2.10 MB in place "
+    "of 1.05.",
 )
 
 # %% [markdown]
 # What is still exposed: the first gather of each pass, before which there is nothing to compute; the last
-# reduce-scatter; and the part of each gather that outlasts the computation beside it. Here a gather takes at least
-# 4.2 ms (each rank sends half of 1.05 MB at 1 Gb/s), and in backward it shares the link with the reduce-scatters. With
-# more tokens on each rank computation takes longer and the gather does not, so it is easier to hide (section 9).
+# reduce-scatter; and the part of each gather that outlasts the computation beside it. Here the link alone takes
+# 4.2 ms for a gather (each rank sends half of 1.05 MB at 1 Gb/s); in backward the reduce-scatters share the link. More
+# tokens on each rank prolong the computation and not the gather (section 9).
 #
 # ## 7. How long is a gradient that nobody has?
 #
-# Gradients are clipped by their norm over the *whole* model (chapter 7): if $\lVert g \rVert$ is above a limit, all of
+# Gradients are clipped by their norm over the *whole* model: if $\lVert g \rVert$ is above a limit, all of
 # $g$ is scaled by the same factor. With shards no rank has all of $g$.
 
 # %%
@@ -611,9 +614,9 @@ dtlearn.show_source(
 # %% [markdown]
 # ## 8. How does it break?
 #
-# With DDP a rank may leave out a layer of its forward pass (`find_unused_parameters=True`). With stage 3 each layer
-# that is used is a collective, in which all ranks take part. Here rank 1 skips the last block in an evaluation, as
-# early exit or stochastic depth would with a decision of its own:
+# With DDP a rank may leave out a layer in its forward pass, if DDP is told to look for such layers
+# (`find_unused_parameters=True`). With stage 3 each layer that is used is a collective, in which all ranks take part. Here
+# rank 1 skips the last block in an evaluation:
 
 
 # %%
@@ -640,8 +643,8 @@ with torch.no_grad():
 # The watch names the rank that made no such call, what the others wait for, and on which line. A rank that skips a
 # block in the *middle* is worse: its gather of the next block meets the others' gather of the one that it skips. All
 # blocks have the same size, so nothing fails at that point: every rank puts shards of two blocks together, and computes
-# with them. It ends later, when two calls meet that differ in kind or in size. So all ranks run the same units in the
-# same order; a layer that is skipped is skipped by all, which takes a common seed.
+# with them. In the end rank 1 is a call short, and the message is the one above, which blames the *last* block. (In
+# training a gather of another size meets the gather of that block.) So all ranks run the same units in the same order.
 #
 # ## 9. What fits, and when to use it?
 #
@@ -676,7 +679,7 @@ fits.reveal(one=needs[1], two=needs[2], three=needs[3])
 
 # %% [markdown]
 # Stages 1 and 2 have a **floor**: what they do not divide remains, $4Ψ$ and $2Ψ$ bytes, however many ranks there
-# are. Only stage 3 keeps falling. The points are printed in table 1 of the ZeRO paper:
+# are. Only stage 3 keeps falling. Points: table 1 of the ZeRO paper.
 
 # %% jupyter={"source_hidden": true}
 table_1 = [row for row in zero.ZERO_TABLE_1 if row.parameters == 7_500_000_000]
@@ -704,32 +707,42 @@ show(
 
 # %% [markdown]
 # The state is not everything: the gathered units and the activations need memory, too. And fitting is not all. Messages
-# hide behind products only if there are enough of them. For each parameter and token a step makes 6 operations; with all in
-# 16 bits stage 3 sends 6 bytes for each parameter, however many tokens there are. So with $F$ operations and $L$ bytes a
-# second it takes $F/L$ tokens on each GPU and step until the products take longer: at 400 TFLOP/s and a network card of 50 GB/s
-# 8,000 tokens, on NVLink with a nominal 450 GB/s 890 (Further, "When does the link set the pace?").
+# hide behind matrix products only if a GPU has tokens enough. For each parameter and token a step makes 6 operations
+# (chapter 1); stage 3 sends 8 bytes for each parameter (section 5), however many tokens there are. So with $F$ operations
+# and $L$ bytes a second, products take longer than messages if each GPU has more than $8F/6L$ tokens in a step. If a GPU
+# reaches, say, 400 TFLOP/s, that is about 10,700 tokens with a network card of 50 GB/s, and 1,200 with the NVLink of an
+# H100, nominally 450 GB/s in each direction.
 #
 # | what does not fit | take | it costs |
 # |---|---|---|
 # | nothing | DDP | |
 # | the optimizer's state | stage 1 | nothing; a library that works behind DDP sends half as much again |
-# | the gradients, too, and there is no accumulation | stage 2 | nothing; with accumulation bytes or memory |
+# | the gradients, too | stage 2 | nothing, if each step has one backward pass; if gradients of several add up, bytes or memory (Further) |
 # | the weights | stage 3 | half as many elements again, and tokens enough on each GPU to hide them |
 # | the weights, and links between nodes are slow | stage 3 inside a node, replicas across (hybrid) | more memory |
 # | one unit, or one sample's activations | nothing in this chapter | chapters 10 and 12 divide the layers |
 #
-# Later chapters use stage 1 and stage 3 as they stand here, and nothing of what follows.
+# ### Check yourself
+#
+# <details><summary>8 GPUs, DDP, and the optimizer's state does not fit by a little. Which stage, and what does it
+# cost?</summary>
+#
+# Stage 1: with 8 ranks 12 of 16 bytes per parameter become 1.5. It sends what DDP sends. If DDP stays around the model,
+# as with PyTorch's class, it sends half as much again.
+# </details>
+#
+# Later core paths use the stages and the norm as they stand here, and nothing of what follows.
 
 # %% [markdown]
 # # Further
 #
-# Each section stands alone, after the core path.
+# Each section stands alone, after the core path; only the last one looks back on the others.
 #
 # | section | needs | exercise |
 # |---|---|---|
 # | Where may one cut? | section 2 | 3 |
-# | How is a gradient reduced in backward? | section 4 | 4 |
-# | What does accumulation cost? | section 4 | |
+# | How is a gradient reduced in backward? | section 5 | 4 |
+# | What does accumulation cost? | section 5 | |
 # | How are freed weights used again? | section 5 | 5 |
 # | How does one gather ahead? | section 6 | 6 |
 # | What is sent in which format? | section 5, chapter 7 | |
@@ -742,7 +755,7 @@ show(
 # | What fits with activations? | section 9 | 8 |
 # | What does PyTorch's stage 1 print and send? | section 3 | |
 # | What is held that should be free? | section 5 | 9 |
-# | Where do the libraries do it? | all | |
+# | Where do the libraries do it? | all of these sections | |
 #
 # ## Where may one cut?
 #
@@ -798,7 +811,7 @@ show(
 #
 # ## How is a gradient reduced in backward?
 #
-# *Needs: section 4.* A hook for each parameter, a count for each bucket, and a reduce-scatter that runs while backward goes on.
+# *Needs: section 5.* A hook for each parameter, a count for each bucket, and a reduce-scatter that runs while backward goes on.
 
 # %% [markdown]
 # **Exercise 4.** Reduce-scatter in a hook.
@@ -806,7 +819,7 @@ show(
 # %% exercise="ch09.reduce_scatter_hook"
 
 # %% [markdown]
-# **Stage 2 on a page.** This file is all of stage 2; exercises 1, 3 and 4 are parts of it:
+# **Stage 2 on a page.** This file is all of stage 2; exercises 1 and 4 are parts of it:
 
 # %%
 from dtlearn.zero import page_zero2
@@ -855,8 +868,8 @@ for stage in (1, 2):
 #
 # ## What does accumulation cost?
 #
-# *Needs: section 4.* A batch in A micro-batches (chapter 3): DDP adds up gradients locally in `no_sync()`, and communicates
-# once. With stage 1 that works as before. With stage 2 it is a choice: either the full gradients stay between
+# *Needs: section 5.* A batch can be divided into A micro-batches, each with its forward and backward pass. DDP then adds up
+# gradients locally in `no_sync()`, and communicates once a step (chapter 3, Further). With stage 1 that works as before. With stage 2 it is a choice: either the full gradients stay between
 # micro-batches, as many bytes as in stage 1; or each micro-batch is reduced, and the results are added up in the shards.
 
 # %%
@@ -1103,12 +1116,13 @@ for way in (
 # ## When does the link set the pace?
 #
 # *Needs: section 9.* Products grow with the tokens on a GPU, messages do not. Let $s$ be the bytes that a rank sends for each
-# parameter (the table of "What is sent in which format?"), F the operations and L the bytes a second of a GPU and its link.
-# Products of $6Ψ$ operations for each token take longer than messages from
+# parameter: 4 for DDP with bf16 gradients; for stage 3, which gathers twice in bf16, 6 if it reduces in bf16 and 8 if in
+# fp32. Let F be the operations and L the bytes a second of a GPU and its link. A step makes $6Ψ$ operations for each token.
+# They take longer than the messages if each GPU has more tokens than
 #
-# $$\frac{s}{6} \cdot \frac{F}{L} \text{ tokens on each GPU}$$
+# $$\frac{s}{6} \cdot \frac{F}{L}.$$
 #
-# on. Ψ has cancelled: a large model needs no more tokens than a small one. (The comparison is that of
+# Ψ has cancelled: a large model needs no more tokens than a small one. (The comparison is that of
 # [How To Scale Your Model](https://jax-ml.github.io/scaling-book/training/). It leaves out attention's own products, and what is
 # exposed at the ends of a pass; rates are nominal, and rings that were measured on NVLink reach about four fifths of them.)
 
@@ -1131,7 +1145,7 @@ def draw_threshold(link, flops, recomputation):
     return step_over_tokens(
         {n: operations * 1e9 * n / (1e12 * flops) for n in TOKENS},
         {way: 1e9 * nbytes / rate for way, nbytes in SENT.items()},
-        title="From how many tokens on do products take longer than messages?",
+        title="How many tokens does a GPU need, so that products take longer than messages?",
         label=f"by formula; {flops} TFLOP/s, {link}, nominal; recomputation: {recomputation}",
     )
 
@@ -1342,8 +1356,8 @@ for name, off in layerwise[0].items():
 # |---|---|
 # | each matrix, **whole**, has one owner, which sends the result; balanced by what it costs | `zero.sharded_muon`; Megatron's `LayerWiseDistributedOptimizer` |
 # | the pieces are gathered, and the iterations run on the whole | 2502.16982; over tensor-parallel ranks, Megatron's `--muon-tp-mode duplicated` |
-# | the iterations run *on the pieces*: an all-reduce puts each product of the matrix with its transpose together | `distributed` |
-# | each rank makes its own piece orthogonal: another algorithm | `blockwise` |
+# | the iterations run *on the pieces*: an all-reduce puts each product of the matrix with its transpose together | Megatron's `--muon-tp-mode distributed` |
+# | each rank makes its own piece orthogonal: another algorithm | Megatron's `--muon-tp-mode blockwise` |
 #
 # What a matrix costs its owner is not its number of elements. With $k$ the smaller and $l$ the larger dimension, a
 # Newton-Schulz iteration takes $4k^2l + 2k^3$ operations (`zero.newton_schulz_flops`): a square matrix costs far more than
@@ -1666,7 +1680,7 @@ for name, ranks in (
 # %% [markdown]
 # ## Where do the libraries do it?
 #
-# *Needs: the core path.*
+# *Needs: all of these sections; so it stands last.*
 #
 # | here | PyTorch | DeepSpeed |
 # |---|---|---|
@@ -1784,13 +1798,6 @@ for name, (off, bits) in beside[0].items():
 # 2.5 MB, and DDP 6.0: not a quarter.
 #
 # ### Check yourself
-#
-# <details><summary>8 GPUs, DDP, and the optimizer's state does not fit by a little. Which stage, and what does it
-# cost?</summary>
-#
-# Stage 1: with 8 ranks 12 of 16 bytes per parameter become 1.5. It sends what DDP sends. If DDP stays around the model,
-# as with PyTorch's class, it sends half as much again.
-# </details>
 #
 # <details><summary>A job with stage 3 has the speed of DDP on one node, and a third of it on 16 nodes. What would you
 # try?</summary>

@@ -10,13 +10,13 @@
 # |---|---|---|
 # | 1. What is left of the bubble? | two conventions | 2 |
 # | 2. What does a schedule cost? | a timetable by hand | 4 |
-# | 3. What if stages are smaller? | interleaving | 6, and exercise 1: 20 |
+# | 3. What if stages are smaller? | interleaving | 6, and exercise 1: 25 |
 # | 4. What does a backward pass compute? | two products | 4 |
-# | 5. Where to put W? | ZB-H1 | 4, and exercise 2: 20 |
+# | 5. Where to put W? | ZB-H1 | 4, and exercise 2: 15 |
 # | 6. Can it vanish? | ZB-H2, and what exactly is zero | 4 |
 # | 7. What does each cost on real ranks? | bubble and memory, measured | 3 |
 # | 8. How does it break? | a circular wait | 4 |
-# | 9. Which one to take? | messages, unequal times, 16 ranks | 4 |
+# | 9. Which one should you take? | messages, unequal times, 16 ranks | 4 |
 #
 # After it you can read a schedule, say what it costs in time and memory, and say what exactly is zero in "zero bubble".
 #
@@ -49,8 +49,8 @@ world
 # | idle time / useful time (Megatron-LM) | $(p-1)/m$ | 37.5 % | 46.9 % |
 # | idle time / total time (GPipe) | $(p-1)/(m+p-1)$ | 27.3 % | 31.9 % |
 #
-# More micro-batches would make it smaller. But a larger global batch soon needs more samples for the same loss
-# (chapter 3), and smaller micro-batches use a GPU poorly. So here p and m stay as they are, and the schedule changes.
+# More micro-batches would make it smaller. But above some size of the global batch more samples are needed for the same
+# loss, and smaller micro-batches use a GPU poorly. So here p and m stay as they are, and the schedule changes.
 #
 # Times are in units: the forward pass of a micro-batch through 1/p of the model takes F = 1, the backward pass B = 2. So
 # 1F1B with p = 4 and m = 8 takes $(m+p-1)(F+B) = 33$ units; a rank works for 24 of them and is idle for 9.
@@ -77,7 +77,7 @@ order = dtlearn.predict.choice(
 # | letter | action | needs, for the same micro-batch |
 # |---|---|---|
 # | F | forward pass of stage s | F of stage s - 1; nothing, if s is the first stage |
-# | B | its whole backward pass | its own F, and B or I of stage s + 1, unless s is the last stage |
+# | B | its whole backward pass | its own F, and B of stage s + 1 (I, if that is split), unless s is the last stage |
 # | I | the first part of a backward pass: the gradient of the stage's **i**nputs | as B |
 # | W | the second part: the gradients of its **w**eights | I of stage s |
 #
@@ -175,9 +175,8 @@ messages = dtlearn.predict(
 )
 
 # %% [markdown]
-# Both answers can be counted in the figure. Below they are counted in a run: the folded `run(kind)` starts a process for
-# each rank, executes the schedule there with the package's runner, and returns what is computed for it beside the record. A
-# stage's F takes 10 ms in every run.
+# Both answers follow from the figure. Here they are counted in a run: the folded `run(kind)` starts a process for each rank,
+# executes the schedule with the package's runner, and returns the record. F takes 10 ms for 1/p of the model.
 
 # %% jupyter={"source_hidden": true}
 from dtlearn.pipeline_parallel import run_emulated
@@ -243,20 +242,24 @@ show(
         "interleaved, v = 2, p = 4, m = 8; emulated stage times: F of a stage takes 10 ms",
     ),
     alt="Gantt chart of a recorded run of the interleaved schedule with 2 chunks on four ranks, with emulated stage times. It "
-    "looks like the lower half of the figure before: boxes of about 10 ms forward and 20 ms backward, and small gaps.",
+    "has the order of the lower half of the figure before: boxes of 10 ms forward and 20 ms backward, which are longer, with "
+    "more gaps, on a machine that is busy.",
 )
 
 # %% [markdown]
+# (Gaps that the figure before does not have are messages, the runner, and a machine that has other work.)
+#
 # Why that order? A rank has choices: which chunk next, and when to begin with backward passes. Follow the forward passes by
-# hand, for p = 2 and v = 2, one tick each, messages free, and of what a rank could do it takes the micro-batch that has come
-# farthest. At tick 3 micro-batch 0 is back at rank 0, so it goes on there, and micro-batch 2 has to wait:
+# hand, for p = 3 and v = 2, one tick each, messages free. A rank that could go on with several micro-batches takes the one
+# that has passed most stages. At tick 4 micro-batch 0 is back at rank 0, so it goes on there, and micro-batch 3 has to wait:
 #
-# | tick | 1 | 2 | 3 | 4 | 5 | 6 |
-# |---|---|---|---|---|---|---|
-# | rank 0 | 0F0 | 0F1 | 2F0 | 2F1 | 0F2 | 0F3 |
-# | rank 1 | | 1F0 | 1F1 | 3F0 | 3F1 | 1F2 |
+# | tick | 1 | 2 | 3 | 4 | 5 | 6 | 7 | 8 |
+# |---|---|---|---|---|---|---|---|---|
+# | rank 0 | 0F0 | 0F1 | 0F2 | 3F0 | 3F1 | 3F2 | 0F3 | 0F4 |
+# | rank 1 | | 1F0 | 1F1 | 1F2 | 4F0 | 4F1 | 4F2 | 1F3 |
+# | rank 2 | | | 2F0 | 2F1 | 2F2 | 5F0 | 5F1 | 5F2 |
 #
-# Nobody waits, and rank 1 has the first micro-batch at the end of the model after tick 4.
+# No rank waits once it has begun.
 
 # %% [markdown]
 # **Exercise 1.** The interleaved schedule.
@@ -269,9 +272,10 @@ dtlearn.show_source(
 )
 
 # %% [markdown]
-# So before its first backward pass rank r makes $2(p-r-1) + (v-1)p + 1$ forward passes. In formulas, for equal stages:
+# So before its first backward pass rank r makes $2(p-r-1) + (v-1)p + 1$ forward passes. (Why 2: Further, "Why is the
+# interleaved warm-up so long?") In formulas, for equal stages:
 #
-# | | 1F1B | interleaved, v of 2 or more |
+# | | 1F1B | interleaved, v ≥ 2 |
 # |---|---|---|
 # | bubble, idle / useful time | $(p-1)/m$ | $(p-1)/(vm)$ |
 # | activations of rank 0, in micro-batches of 1/p of the model | $p$ | $p\,(1 + (p-1)/(pv))$ |
@@ -373,6 +377,11 @@ idle_units = dtlearn.predict(
 zero_bubble = simulate(make_schedule("zb_h1", 4, 8))
 idle_units.reveal(zero_bubble.idle[0])
 
+# %% [markdown]
+# **Exercise 2.** Place the W.
+
+# %% exercise="ch11.zero_bubble"
+
 # %% jupyter={"source_hidden": true}
 show(
     draw_schedule(
@@ -383,11 +392,6 @@ show(
     alt="Two schedules of four ranks on one time axis. 1F1B takes 33 units, ZB-H1 27. In ZB-H1 gradients go up through the "
     "ranks by I alone, which takes half as long as B, and boxes of W stand where ranks were idle, most of them at the end.",
 )
-
-# %% [markdown]
-# **Exercise 2.** Place the W.
-
-# %% exercise="ch11.zero_bubble"
 
 # %%
 dtlearn.show_source(
@@ -402,7 +406,7 @@ dtlearn.show_source(
 # rank reaches it:
 
 # %% jupyter={"source_hidden": true}
-for kind in ("GPipe", "1F1B", "ZB-H1", "ZB-H2"):
+for kind in ("GPipe", "1F1B", "ZB-H1"):
     print(
         f"{kind:>5}: live activations on ranks 0 to 3, at most",
         [f"{n:g}" for n in computed(kind).peak_live],
@@ -456,13 +460,12 @@ rank_table(
 #
 # The paper's answer is **post-validation**. A rank updates its weights without waiting for the others, with what is known
 # of the global norm so far. The complete norm reaches it during the warm-up of the next step; if the rank should have
-# clipped or skipped, it takes its update back and repeats it. The result is exact, but the optimizer must be able to undo
-# a step.
+# clipped or skipped, it takes its update back and repeats it.
 #
 # ## 7. What does each cost on real ranks?
 #
-# Every schedule so far with p = 4 and m = 8, executed on four ranks. The computed bubbles assume that messages and the
-# runner take no time. The measured ones are larger, the more so the busier the machine.
+# Here is every schedule so far with p = 4 and m = 8, executed on four ranks. The computed bubbles assume that messages and
+# the runner take no time.
 
 # %%
 runs = {kind: runs.get(kind) or run(kind) for kind in KINDS}
@@ -485,8 +488,12 @@ show(
     ),
     alt="Schedules in the plane of memory, to the right, and bubble, upwards. GPipe is worst in both: 8 micro-batches, 37.5 %. "
     "1F1B has 4 and 37.5 %, interleaved 5.5 and 18.8 % with two chunks, 4.75 and 9.4 % with four. ZB-H1 has 4 and 12.5 %, "
-    "ZB-H2 7 and 12.5 %. Measured points lie above the computed ones.",
+    "ZB-H2 7 and 12.5 %. The measured bubble of each schedule is a cross on a line from its computed point.",
 )
+
+# %% [markdown]
+# What is computed is the cost of the order. The rest is messages, the runner, and, on a busy machine, other programs that
+# hold a processor when a rank should go on.
 
 # %% [markdown]
 # ## 8. How does it break?
@@ -503,8 +510,8 @@ stuck = dtlearn.predict.choice(
     "What happens when the two ranks follow these orders?",
     {
         "A": "both finish, later than with 1F1B",
-        "B": "rank 0 finishes, rank 1 waits for ever",
-        "C": "both wait for ever",
+        "B": "rank 0 finishes, rank 1 waits forever",
+        "C": "both wait forever",
     },
     id="ch11.stuck",
 )
@@ -519,7 +526,7 @@ stuck.reveal()
 # %%ranks -r 0-1 --expect deadlock
 ORDERS = ["0F0 0B0 0F1 0B1", "1F0 1F1 1B0 1B1"]
 tensor, other = torch.ones(4), 1 - rank
-# On the CPU: NCCL would queue the send and go on.
+# On the CPU: NCCL only queues these calls, and then the GPU waits, not Python.
 gloo = dist.new_group([0, 1], backend="gloo")
 
 for action in ORDERS[rank].split():
@@ -540,19 +547,19 @@ for action in ORDERS[rank].split():
 # | 0F0 1F0 | 0B0 | 1B0, which rank 1 does after 1F1 | 1F1 | 0F1, which rank 0 does after 0B0 |
 #
 # Each rank waits for what the other one would do later: a **circular wait**. No order of messages can repair it; the
-# schedule is wrong. Counting actions does not find that: one has to follow the orders. The validator does, before the job
-# starts:
+# schedule is wrong. Counting actions does not find that: one has to follow the orders. The package has a
+# validator that does, before the job starts:
 
 # %%
 for finding in pp.validate(parse_schedule("0F0 0B0 0F1 0B1 \n 1F0 1F1 1B0 1B1")):
     print(finding)
 
 # %% [markdown]
-# ## 9. Which one to take?
+# ## 9. Which one should you take?
 #
 # **Messages take time.** A micro-batch crosses $pv-1$ boundaries one after the other, and a message takes some time at each.
 # Simulated with p = 4 and m = 8: four chunks are better than two while messages are fast, and worse than even 1F1B if a
-# message takes half a unit.
+# message takes half a unit. Split backward passes lose less, since gradients wait for I only.
 
 # %% jupyter={"source_hidden": true}
 for kind in ("1F1B", "interleaved, v = 2", "interleaved, v = 4", "ZB-H1", "ZB-H2"):
@@ -563,11 +570,11 @@ for kind in ("1F1B", "interleaved, v = 2", "interleaved, v = 4", "ZB-H1", "ZB-H2
     )
 
 # %% [markdown]
-# **F, I and W are not equal.** Attention makes I longer than W; recomputation makes it longer still. If I is longer than W,
+# **F, I and W are not equal.** Attention makes I longer than W; recomputation, which runs F again within I, makes it longer still. If I is longer than W,
 # the time that ranks wait for gradients grows, and the Ws that should fill it are shorter. With I = 1.2 and W = 0.8 the bubble
 # of ZB-H1 is (p - 1)(F + I - W)/m(F + I + W) = 17.5 % instead of 12.5 %.
 #
-# **Sixteen ranks.** p = 16, m = 32, F = I = W:
+# **Sixteen ranks.** p = 16, m = 32, F = I = W; v = 5 cuts a model of 80 layers, such as Llama 3 70B, into single ones:
 
 # %% jupyter={"source_hidden": true}
 WIDE = {**KINDS, "interleaved, v = 5": ("interleaved", 5)}
@@ -592,12 +599,12 @@ rank_table(
 # %% [markdown]
 # | take | if |
 # |---|---|
-# | 1F1B | m is many times p, or links are slow |
+# | 1F1B | m is many times p, or a message takes as long as two F and backward passes cannot be split |
 # | interleaving | links are fast, memory is left, and the layers can be cut into pv stages |
-# | ZB-H1 | the runner can split backward passes; it costs no more memory at the peak |
+# | ZB-H1 | the runner can split backward passes; it costs no more memory on the rank that has most |
 # | ZB-H2 | memory is left, and nothing waits for all ranks between two steps |
 #
-# Whatever the schedule, the slowest stage sets the pace. Balance the stages first (chapter 10).
+# Whatever the schedule, the slowest stage sets the pace. Balance the stages first.
 #
 # ### Check yourself
 #
@@ -612,25 +619,26 @@ rank_table(
 # activations. Post-validation avoids that wait.
 # </details>
 #
-# Chapter 12 divides single layers over ranks. It needs no more of this chapter.
+# Chapter 12 needs no more of this chapter.
 
 # %% [markdown]
 # # Further
 #
-# Each section stands alone, after the core path.
+# Each section stands alone, after the core path and what the table names.
 #
-# | section | minutes | exercise |
-# |---|---|---|
-# | How is a fault found before the run? | 3 | 3: 35 |
-# | How is a schedule simulated? | 2 | 4: 30 |
-# | Why is the interleaved warm-up so long? | 3 | |
-# | How does one split a backward pass? | 2 | 5: 30 |
-# | What does a rank keep from I to W? | 2 | |
-# | What if the last stage is beside the first? | 5 | |
-# | Design one yourself | 3 | 6: 60 |
-# | What do the formulas leave out? | 3 | |
-# | Where do the libraries do it? | 6 | |
-# | What is different on GPUs? | 1 | |
+# | section | needs | minutes | exercise |
+# |---|---|---|---|
+# | How is a fault found before the run? | section 8 | 3 | 3: 35 |
+# | How is a schedule simulated? | "How is a fault found before the run?" | 2 | 4: 30 |
+# | Why is the interleaved warm-up so long? | section 3 | 3 | |
+# | How does one split a backward pass? | section 4 | 2 | 5: 30 |
+# | What does a rank keep from I to W? | section 5 | 2 | |
+# | What if the last stage is beside the first? | section 7 | 5 | |
+# | Design one yourself | section 5 | 3 | 6: 60 |
+# | What do the formulas leave out? | section 9, "What if the last stage is beside the first?" | 3 | |
+# | Where do the libraries do it? | section 7, "What if the last stage is beside the first?" | 6 | |
+# | What is different on GPUs? | section 7, "Design one yourself" | 1 | |
+# | What do people get wrong? | all of these sections | 3 | |
 #
 # ## How is a fault found before the run?
 #
@@ -678,7 +686,8 @@ for text in (
 # %% [markdown]
 # ## How is a schedule simulated?
 #
-# *Needs: section 2.*
+# *Needs: "How is a fault found before the run?"* Section 2 filled in a table by hand: when each action starts and ends, if
+# the time of each is known. Here a function does.
 
 # %% [markdown]
 # **Exercise 4.** A simulator.
@@ -793,7 +802,7 @@ for share in (1.0, 0.28):
 # %% [markdown]
 # ## What if the last stage is beside the first?
 #
-# *Needs: section 5.* The third way is another placement. Each rank has two chunks again, but the second half of the model
+# *Needs: section 7.* The third way is another placement. Each rank has two chunks again, but the second half of the model
 # goes back *up* the ranks:
 #
 # | | rank 0 | rank 1 | rank 2 | rank 3 |
@@ -802,7 +811,7 @@ for share in (1.0, 0.28):
 # | V | stages 0, 7 | 1, 6 | 2, 5 | 3, 4 |
 #
 # Between stages 3 and 4 nothing is sent, since both are on rank 3. The loss is computed on rank 0, where the model begins,
-# so each micro-batch's backward pass starts there. Both copies of a tied embedding (chapter 10) are on one rank. And the
+# so each micro-batch's backward pass starts there. Both copies of a tied embedding (chapter 10, Further) are on one rank. And the
 # memory is balanced: a rank's early stage keeps activations for a long time, its late stage for a short time.
 #
 # Together with split backward passes this is **ZBV**, from the zero bubble paper. With four micro-batches on two ranks one can
@@ -899,7 +908,7 @@ edit_schedule(Recipe("1f1b", 4, 8), live=is_live(), run=on_ranks)
 # %% [markdown]
 # ## What do the formulas leave out?
 #
-# *Needs: section 9.* If F, I and W are not equal (F = 1):
+# *Needs: section 9, "What if the last stage is beside the first?"* If F, I and W are not equal (F = 1):
 
 # %% jupyter={"source_hidden": true}
 CHOICE = [kind for kind in KINDS | V_SHAPED if kind != "GPipe"]
@@ -940,7 +949,7 @@ for kind in CHOICE:
 # %% [markdown]
 # ## Where do the libraries do it?
 #
-# *Needs: section 7.*
+# *Needs: section 7, "What if the last stage is beside the first?"*
 #
 # | here | `torch.distributed.pipelining` | Megatron-LM | others |
 # |---|---|---|---|
@@ -1066,12 +1075,14 @@ print(
 # %% [markdown]
 # ## What is different on GPUs?
 #
-# The cells of this chapter's world run on NCCL when there is a GPU for each rank; emulated runs sleep, and stay on the CPU.
-# There messages travel beside the computation, and a long warm-up hides them. Splitting a backward pass launches more and
-# smaller kernels, and weight gradients that wait keep memory. Measure F, I and W of a stage with CUDA events, and put them
-# into the editor before you choose.
+# *Needs: section 7, "Design one yourself".* The cells of this chapter's world run on NCCL when there is a GPU for each rank; emulated runs sleep, and stay on the CPU. On GPUs messages travel beside
+# the computation, and a long warm-up hides them. Splitting a backward pass launches more and smaller kernels, and weight
+# gradients that wait keep memory. Measure F, I and W of a stage with CUDA events, and put them into the editor before you
+# choose.
 #
-# ### Myths
+# ## What do people get wrong?
+#
+# *Needs: all of these sections.*
 #
 # **"A cleverer order would fill the bubble of 1F1B."** Not with the same actions: section 2. Another schedule is shorter
 # because its actions are smaller, or fewer of them have to wait.

@@ -12,7 +12,7 @@ the bytes sent stay the same.
   end.
 - `groups`, a list of dicts such as `{"start": 0, "stop": 8, "lr": 0.1}`: elements 0 to 7 of `flat`
   are trained with these options. The groups cover all but the padding. A cut between shards can
-  go through a group, and a group may have no element in your shard.
+  go through a group, and a group may have no element in your shard: its tensor has length 0 then.
 - `optimizer_class`, such as `torch.optim.Adam`. It is to be built on each rank once, by
   `optimizer_class(list_of_dicts)`, each with `"params"` and the options of one group.
 - `group`, the process group; `None` means all ranks.

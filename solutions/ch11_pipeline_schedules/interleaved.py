@@ -9,11 +9,11 @@ so the last rank waits only 1/v as long for its first work.
 **Return** the list of this rank's actions, in order. An action is a tuple `(stage, op, microbatch)`; the op
 is `"F"` for a forward pass and `"B"` for a backward pass. The order follows from four rules:
 
-- **Forward passes.** Let all passes take equally long, and messages no time. A micro-batch that has come farther
-  goes before one that has not come so far, and no rank ever waits for a forward pass. So how many micro-batches does
-  rank 0 begin with before the first one is back, for its next chunk? The other ranks do the same chunks and
-  micro-batches in the same order. (Such a round has to be full: if m is not a multiple of its size, raise a
-  `ValueError`.)
+- **Forward passes.** Let all passes take equally long, and messages no time. A rank that could go on with several
+  micro-batches takes the one that has passed most stages; once a rank has begun, it never waits for a forward pass. So
+  how many micro-batches does rank 0 begin with before the first one is back, for its next chunk? The other ranks do the
+  same chunks and micro-batches in the same order. (Such a round has to be full: if m is not a multiple of its size,
+  raise a `ValueError`.)
 - **Backward passes** take the micro-batches in the same order as the forward passes, and the chunks the other way
   round.
 - **The first backward pass.** On the last rank it comes right after the forward pass that it needs. Each other rank has

@@ -18,7 +18,7 @@
 | `"missing"` | actions that are in no rank's order |
 | `"repeated"` | actions that occur in `orders` more than once, in one rank's order or in several |
 | `"misplaced"` | actions in the order of a rank that does not hold the stage |
-| `"stuck"` | a list with an entry for each rank: the action at which it waits for ever, or `None` |
+| `"stuck"` | a list with an entry for each rank: the action at which it waits forever, or `None` |
 | `"circle"` | the ranks that wait in a circle, in ascending order |
 
 An unknown action is in no other list. If one of the first four lists is not empty, report no stuck ranks (all

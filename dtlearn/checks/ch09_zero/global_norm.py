@@ -64,6 +64,8 @@ EDITS = (
          {PARTS: "(*own.values(), *(whole.values() if own else ())):"}),
     Edit("a replicated parameter that stands twice in the list counts, and is clipped, twice",
          {"id(p): p.grad for p in replicated": "k: p.grad for k, p in enumerate(replicated)"}),
+    Edit("elements that are not finite are left out of the norm: they make it infinite or NaN on all ranks",
+         {SQUARES: f"gradient.nan_to_num(nan=0, posinf=0, neginf=0).{SQUARES[9:]}"}),
     Edit("an infinite element is left out of the norm",
          {SQUARES: f"gradient.nan_to_num(nan=torch.nan, posinf=0, neginf=0).{SQUARES[9:]}"}),
     Edit("a NaN is left out of the norm",
@@ -125,7 +127,7 @@ def on_rank(
     listed = [parts[i] for i in order], [used[i] for i in order], [whole[i] for i in replicated_order]
     norm = answer(*listed, max_norm, group)
     if isinstance(norm, float) and not math.isfinite(norm):  # what is in the gradients no longer matters
-        return {"norm": "not finite"}
+        return {"norm": math.inf, "shards": [], "replicated": [], "parameters left alone": True}
     left = [None if parts[i].grad is None else parts[i].grad[: used[i]] for i in sorted({*order})]
     kept = all(bool((p == 1).all()) for p in (*parts, *whole))
     return {"norm": norm, "shards": left, "replicated": [p.grad for p in whole], "parameters left alone": kept}
@@ -144,7 +146,7 @@ def expected(case: Case, given: Given) -> list[dict[str, Any]]:
             )
             results[rank] = {"norm": norm, "shards": shards, "replicated": whole, "parameters left alone": True}
             if not math.isfinite(norm):
-                results[rank] = {"norm": "not finite"}
+                results[rank] = {"norm": math.inf, "shards": [], "replicated": [], "parameters left alone": True}
     return results
 
 

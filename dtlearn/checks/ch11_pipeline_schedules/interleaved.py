@@ -47,7 +47,9 @@ EDITS = (
     Edit("the backward passes begin with chunk 0: they go from the last chunk to the first", {TURN: "chunk"}),
     Edit("the forward passes begin with the last chunk: they go from chunk 0 to the last",
          {TURN: 'chunks - 1 - chunk if op == "F" else chunk'}),
-    Edit("all m micro-batches go through a chunk before the next: p at a time do", groups("num_microbatches")),
+    *(Edit("all m micro-batches go through a chunk before the next: after p of them the first is back, and goes on",
+           {**groups("num_microbatches"), **warm_up})
+      for warm_up in ({}, {FORMULA: "2 * (p - rank - 1) + (chunks - 1) * num_microbatches"}, {WARM_UP: "total"})),
     Edit("v micro-batches in a row go through each chunk: p do",
          groups("chunks if num_microbatches % chunks == 0 else p")),
     Edit("each micro-batch goes through all chunks by itself: p at a time go through one chunk", groups("1")),
@@ -55,7 +57,8 @@ EDITS = (
     Edit("the backward passes of each p micro-batches begin with the last of them: they, too, begin with the first",
          {MICROBATCH: 'i // (p * chunks) * p + (i % p if op == "F" else p - 1 - i % p)'}),
     Edit("the warm-up is p - r - 1, that of 1F1B with one stage a rank", {FORMULA: "p - rank - 1"}),
-    Edit("the warm-up has p - r - 1 where 2 (p - r - 1) is expected, beside (v - 1) p",
+    Edit("rank r has one forward pass more in its warm-up than rank r + 1: it needs two more, one because its gradient "
+         "comes a pass later, one so that messages have time to travel",
          {FORMULA: "p - rank - 1 + (chunks - 1) * p"}),
     Edit("the warm-up has v p where (v - 1) p is expected", {FORMULA: "2 * (p - rank - 1) + chunks * p"}),
     Edit("the warm-up is 2 (p - r - 1): (v - 1) p is missing, the way of the first p micro-batches to the last chunk",
@@ -64,6 +67,9 @@ EDITS = (
          {FORMULA: "(chunks - 1) * p"}),
     Edit("the warm-up has one forward pass too many, 2 (p - r) - 1 beside (v - 1) p",
          {FORMULA: "2 * (p - rank) - 1 + (chunks - 1) * p"}),
+    Edit("the last rank's warm-up is v p - 1, so that it makes all forward passes of a round first: its first backward "
+         "pass can follow pass (v - 1) p + 1, the first one in its last chunk",
+         {FORMULA: "2 * (p - rank - 1) + chunks * p - 1"}),
     Edit("the warm-up has two forward passes too many, 2 (p - r) beside (v - 1) p: rank p - 1 has (v - 1) p",
          {FORMULA: "2 * (p - rank) + (chunks - 1) * p"}),
     Edit("the first backward pass comes one forward pass too early: the warm-up has one too few, or a backward pass "
@@ -99,6 +105,9 @@ def on_rank(answer: Any, num_ranks: Any, num_microbatches: Any, chunks: Any) -> 
         kinds = list(map(type, action)) if isinstance(action, tuple) else []
         return "".join(map(str, action)) if kinds == [int, str, int] else repr(action)[:80]
 
+    def first_backward(actions: Any) -> int:
+        return next((n for n, action in enumerate(actions) if "B" in action), len(actions))
+
     made: Any = {}
     for rank in range(num_ranks):
         if num_microbatches % num_ranks:
@@ -109,6 +118,8 @@ def on_rank(answer: Any, num_ranks: Any, num_microbatches: Any, chunks: Any) -> 
         if actions is None:
             return None
         is_list = isinstance(actions, list | tuple)
+        parts = [tuple(a) for a in actions if isinstance(a, list | tuple)] if is_list else []
+        made[f"forward passes before the first backward pass, rank {rank}"] = first_backward(parts)
         made[f"rank {rank}"] = " ".join(map(name, actions)) if is_list else repr(actions)[:80]
     return made
 
@@ -125,6 +136,7 @@ def expected(case: Case, given: Given) -> list[dict[str, Any]]:
         backward = [f"{c * p + rank}B{k}" for start in starts for c in range(v)[::-1] for k in range(start, start + p)]
         warm_up = 2 * (p - rank - 1) + (v - 1) * p
         actions, forward = forward[:warm_up], forward[warm_up:]
+        made[f"forward passes before the first backward pass, rank {rank}"] = min(warm_up + 1, m * v)
         for k, action in enumerate(backward):
             actions += [*forward[k : k + 1], action]
         made[f"rank {rank}"] = " ".join(actions)

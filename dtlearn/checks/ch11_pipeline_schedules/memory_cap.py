@@ -117,7 +117,7 @@ def invalid(placement: list[int], orders: Orders, num_microbatches: int) -> str:
         where = f" of rank {holder}" if holder != rank else ", which comes later in its own order"
         waits[rank] = f"rank {rank} waits at {text_of(action)} for {text_of(needed)}{where}"
         rank = holder
-    return f"{'; '.join(waits.values())}: for ever" if waits else ""
+    return f"{'; '.join(waits.values())}: forever" if waits else ""
 
 
 def too_many_live(placement: list[int], orders: Orders, cap: int) -> str:

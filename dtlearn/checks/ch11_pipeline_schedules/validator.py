@@ -1,4 +1,4 @@
-"""ch11.validator: a valid schedule, each kind of fault, and each way in which ranks wait for ever."""
+"""ch11.validator: a valid schedule, each kind of fault, and each way in which ranks wait forever."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ CASES: dict[str, dict[str, Any]] = {
     "an unknown action on both ranks": {"orders": "0F0 0F1 0B0 0B1 0F2 / 1F0 1B0 1F1 1B1 0F2", "says": STRANGE},
     "two ranks that wait for each other": {
         "orders": "0F0 0B0 0F1 0B1 / 1F0 1F1 1B0 1B1",
-        "says": "ranks may wait for ever: stop after a pass over them in which none got on, and say where each waits"},
+        "says": "ranks may wait forever: stop after a pass over them in which none got on, and say where each waits"},
     "a rank that waits for itself": {"orders": "0B0 0F0", "m": 1, "says": ITSELF},
     "a rank that waits for another one's circle": {
         "orders": "0F0 0F1 0B0 0B1 / 1F0 1B0 1B1 1F1",

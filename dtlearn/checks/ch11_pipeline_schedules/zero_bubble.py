@@ -36,7 +36,7 @@ EDITS = (
           f"new.append({OLDEST})": f"new += [{OLDEST}, (stage, 'I', microbatch)]"}),
     Edit("as many Ws wait on every rank, p - 1: rank r has room for r of them",
          {ROOM: "if len(waiting) > len(orders) - 1:"}),
-    Edit("p - 1 - r Ws wait on rank r, most on rank 0: it is the last rank that has room for most",
+    Edit("p - 1 - r Ws wait on rank r, most on rank 0: the last rank has the most room",
          {ROOM: "if len(waiting) > len(orders) - 1 - rank:"}),
     Edit("one W too few waits, r - 1 on rank r: there is room for one more where the rank is idle",
          {ROOM: "if len(waiting) > max(0, rank - 1):"}),
@@ -66,7 +66,7 @@ def on_rank(answer: Any, orders: Any, times: Any) -> Any:
         return is_list and all(isinstance(a, tuple) and [*map(type, a)] == [int, str, int] for a in order)
 
     made, p = answer([[tuple(action) for action in order] for order in orders]), len(orders)
-    parts = ("Fs and Is", "Ws", "Ws before their Is", "activations")
+    parts = ("Fs and Is", "Ws", "place of the Ws", "activations")
     if not isinstance(made, list | tuple) or len(made) != p or not all(map(is_order, made)):
         keys = [*(f"{part} of rank {rank}" for rank in range(p) for part in parts), "idle time of a rank"]
         return made and dict.fromkeys(keys, f"not there: {repr(made)[:60]} is no list of {p} lists of actions")
@@ -76,7 +76,8 @@ def on_rank(answer: Any, orders: Any, times: Any) -> Any:
         early = [(s, op, k) for n, (s, op, k) in enumerate(order) if op == "W" and (s, "I", k) not in order[:n]]
         facts[f"Fs and Is of rank {rank}"] = name(a for a in order if a[1] != "W")
         facts[f"Ws of rank {rank}"] = name(sorted(a for a in order if a[1] == "W"))
-        facts[f"Ws before their Is of rank {rank}"] = name(early)
+        late = f"{name(early[:1])} stands before its I, whose results it needs"
+        facts[f"place of the Ws of rank {rank}"] = late if early else "each after its I"
         facts[f"activations of rank {rank}"] = f"at most {p}" if max(lives) <= p else f"up to {max(lives)}"
     ends: Any = {}
     before = -1
@@ -109,7 +110,7 @@ def expected(case: Case, given: Given) -> list[dict[str, Any]]:
     for rank, order in enumerate(as_tuples(orders)):
         facts[f"Fs and Is of rank {rank}"] = " ".join(map(text_of, order)).replace("B", "I")
         facts[f"Ws of rank {rank}"] = " ".join(f"{rank}W{k}" for k in range(m))
-        facts[f"Ws before their Is of rank {rank}"] = "none"
+        facts[f"place of the Ws of rank {rank}"] = "each after its I"
         facts[f"activations of rank {rank}"] = f"at most {p}"
     facts["idle time of a rank"] = f"at most {(p - 1) * (times['F'] + times['I'] - times['W'])}"
     return [facts]

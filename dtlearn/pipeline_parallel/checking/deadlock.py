@@ -1,4 +1,4 @@
-"""Whether ranks that send and receive in given orders wait for each other for ever.
+"""Whether ranks that send and receive in given orders wait for each other forever.
 
 A send here ends when its receive is posted: a rendezvous, the strictest rule. A library that has a buffer for the
 message may let the sender go on; then a wrong order runs today and hangs with a larger message. MPI calls a program

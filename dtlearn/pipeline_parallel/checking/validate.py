@@ -57,7 +57,7 @@ def validate(schedule: Schedule) -> list[ScheduleFault]:
     """All that is wrong; an empty list where nothing is. It raises nothing.
 
     A right schedule has each stage's forward and backward pass of each micro-batch once, on the rank that holds the
-    stage, the backward pass as B or as I and W; and when every rank follows its order, nobody waits for ever.
+    stage, the backward pass as B or as I and W; and when every rank follows its order, nobody waits forever.
     """
     findings = [*_wrong_actions(schedule), *_missing(schedule), *_too_early(schedule)]
     return findings + list(_circular_wait(schedule))

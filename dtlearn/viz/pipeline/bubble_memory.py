@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -27,6 +28,8 @@ def bubble_memory(
     bubble: str = "bubble: idle time / total time (%)",
 ) -> Figure:
     """Draw (peak memory, bubble) of each schedule; the lower left corner is the best place.
+
+    A measured point has a name of its own if another schedule was measured with the same memory.
 
     Args:
         computed: by the schedule's name; the bubble as a share, 0.273 is 27.3 %.
@@ -71,7 +74,7 @@ def bubble_memory(
 
 
 def _write_names(ax: Axes, computed: Plane, measured: Plane) -> None:
-    """Each name beside its point, in the nearest place where no other name and no point is."""
+    """Write each name beside its point, in the nearest place where no other name and no point is."""
     right, top = ax.get_xlim()[1], ax.get_ylim()[1]
     points = [(held / right, 100 * share / top) for held, share in (*computed.values(), *measured.values())]
     for name, (held, share) in measured.items():  # what stands on the line from one to the other cannot be read
@@ -79,7 +82,14 @@ def _write_names(ax: Axes, computed: Plane, measured: Plane) -> None:
         steps = int(max(abs(to_x - x), abs(to_y - y)) / _LINE) + 1
         points += [(x + (to_x - x) * at / steps, y + (to_y - y) * at / steps) for at in range(1, steps)]
     taken = [(x - _POINT, x + _POINT, y) for x, y in points]
-    for name, (held, share) in sorted(computed.items(), key=lambda item: item[1]):
+    column = Counter(round(held / right, 2) for held, _ in measured.values())
+    names = [(name, *point) for name, point in computed.items()]
+    names += [
+        (f"{name}, measured", held, share)
+        for name, (held, share) in measured.items()
+        if column[round(held / right, 2)] > 1
+    ]
+    for name, held, share in sorted(names, key=lambda entry: entry[1:]):
         x, y, width = held / right, 100 * share / top, _LETTER * len(name)
         start, height = _free_place(x, y, width, taken)
         taken.append((start, start + width, height))

@@ -1,4 +1,4 @@
-"""Messages of schedules: as many as the formula says, in an order in which nobody waits for ever."""
+"""Messages of schedules: as many as the formula says, in an order in which nobody waits forever."""
 
 import itertools
 

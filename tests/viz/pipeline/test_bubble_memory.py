@@ -18,6 +18,13 @@ def test_every_schedule_is_a_point_with_its_name():
     assert [text.get_text() for text in fig.legends[0].get_texts()] == ["computed", "measured"]
 
 
+def test_measured_points_above_each_other_have_names():
+    measured = {name: (held, share + 0.2) for name, (held, share) in COMPUTED.items()}
+    texts = {text.get_text() for text in bubble_memory(COMPUTED, measured).axes[0].texts}
+    assert {f"{name}, measured" for name in ("1F1B", "ZB-H1", "ZBV")} <= texts
+    assert "GPipe, measured" not in texts
+
+
 def test_names_of_close_points_do_not_lie_on_each_other():
     ax = bubble_memory({f"schedule {n}": (4, 0.2 + n / 1000) for n in range(6)}).axes[0]
     places = [text.xyann for text in ax.texts if text.get_text().startswith("schedule")]

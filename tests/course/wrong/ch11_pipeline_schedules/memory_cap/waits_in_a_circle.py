@@ -1,5 +1,5 @@
 # expect: DTL-MISTAKE
-# says: for ever
+# says: forever
 
 
 def memory_cap(num_ranks, num_microbatches, cap):
