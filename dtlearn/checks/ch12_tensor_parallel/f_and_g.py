@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+import torch.distributed as dist
 
 from dtlearn.grading import Case, Check, Edit, Finding, Given, Stress
 from dtlearn.runtime.record.record import Record
@@ -13,10 +14,11 @@ from ..sent import no_stores
 from . import MAY_HELP, SOME, groups_of
 
 CASES: dict[str, dict[str, Any]] = {
-    "f, and g": {"runs": ["f", "g"]},
+    "each by itself": {"runs": ["f", "g"]},
     "tensors of other strides": {
-        "says": "tensors and gradients may have any strides (clone(memory_format=torch.contiguous_format))",
-        "runs": ["f", "g of other strides"],
+        "says": "tensors and gradients may have any strides, on each rank others "
+        "(clone(memory_format=torch.contiguous_format))",
+        "runs": ["f of other strides", "g of other strides"],
     },
     "other shapes": {"says": "tensors may have any shape", "runs": ["other shapes"]},
     "g used twice before backward": {
@@ -43,7 +45,7 @@ CASES: dict[str, dict[str, Any]] = {
     },
 }
 # Calls in forward and in backward.
-CALLS = {"f": (0, 1), "g": (1, 0), "g of other strides": (1, 0)}
+CALLS = {"f": (0, 1), "g": (1, 0), "f of other strides": (0, 1), "g of other strides": (1, 0)}
 CALLS |= {"g twice": (2, 0), "other shapes": (1, 1), "no gradients": (1, 0), "a layer": (1, 1)}
 TO_SUM, SUMMED, HAND_ON = "dist.all_reduce(total, group=group)", "return summed(", "return gradient\n"
 CLONE, FIRST, VIEW = "x.clone(memory_format=torch.contiguous_format)", "    class Copy(", "return x.view_as(x)"
@@ -76,6 +78,8 @@ EDITS = (
          {FORWARD: "x.copy_(summed(x)); return x.view_as(x)"}),
     Edit("the gradient that was given in backward has changed: autograd may hand the same tensor to another branch, "
          "and dist.all_reduce works in place; give it a clone", {BACK: "return gradient.copy_(summed(gradient))"}),
+    Edit("tensors may have other strides on each rank: clone() keeps them, and all_reduce adds up what lies at the "
+         "same place in memory: clone(memory_format=torch.contiguous_format)", {CLONE: "x.clone()"}),
     Edit("numbers are rounded to 16 bits on the way (float16, bfloat16)",
          {CLONE: "x.bfloat16()", "return total": "return total.to(x.dtype)"}),
     Edit("numbers are rounded to float32 on the way", {CLONE: "x.float()", "return total": "return total.to(x.dtype)"}),
@@ -119,16 +123,19 @@ def on_rank(
     from dtlearn.runtime.recording.phases import phase
 
     f, g = answer(own_group(group))
+    place = dist.get_rank(own_group(group))
     _ = answer(own_group(others)) if others else None
 
     def outputs_of(run: str, x: Any, h: Any, a: Any, b: Any) -> Any:
         """Outputs, what backward begins with, and where gradients are looked for."""
         if run in ("f", "g"):
             return [(f if run == "f" else g)(x)], [dx.clone()], [x]
-        if run == "g of other strides":
-            return [g(x.mT)], [dx.clone().mT], [x]
+        if run.endswith("of other strides"):  # on every other rank of the group they are contiguous
+            kind = torch.preserve_format if place % 2 else torch.contiguous_format
+            return [(f if run[0] == "f" else g)(x.mT.clone(memory_format=kind))], [dx.mT.clone(memory_format=kind)], [x]
         if run == "other shapes":
-            return [f(x.reshape(-1)), g(h.reshape(3, 1, 2))], [dx.flatten(), dz.clone().reshape(3, 1, 2)], [x, h]
+            gradients = [dx.clone().flatten(), dz.clone().reshape(3, 1, 2)]
+            return [f(x.reshape(-1)), g(h.reshape(3, 1, 2))], gradients, [x, h]
         if run == "g twice":
             return [g(x), g(h)], [dx.clone(), dz.clone()], [x, h]
         if run == "no gradients":
@@ -163,6 +170,7 @@ def expected(case: Case, given: Given) -> list[dict[str, Any]]:
             right = {
                 "f": ([x], [total["dx"]]),
                 "g": ([total["x"]], [dx]),
+                "f of other strides": ([x.mT], [total["dx"]]),
                 "g of other strides": ([total["x"].mT], [dx]),
                 "other shapes": ([x.reshape(-1), total["h"].reshape(3, 1, 2)], [total["dx"], dz]),
                 "g twice": ([total["x"], total["h"]], [dx, dz]),
