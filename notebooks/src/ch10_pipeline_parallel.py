@@ -93,8 +93,7 @@ boundary = dtlearn.predict(
 # The naive way is `NaiveModelParallel`. Its training loop is that of a single process. On all ranks but the last, the
 # "loss" is a zero that stands for all that later ranks make of this rank's output; `backward()` on it waits for the
 # gradient of that output. The folded cell has `my_stage()`, this rank's part of the GPT; `the_batch()`; `one_process()`, loss
-# and gradients of the whole model; and `largest_difference(stage, gradients)`. (Its `--setup`: a rank that has to be
-# replaced later runs this cell again.)
+# and gradients of the whole model; and `largest_difference(stage, gradients)`.
 
 # %% jupyter={"source_hidden": true}
 # %%ranks --setup
@@ -225,7 +224,7 @@ faster.reveal()
 # GPipe (Huang et al. 2018, arXiv 1811.06965) cuts the batch into **micro-batches**. The gradient of a batch is the mean
 # of its samples' gradients, so the micro-batches can pass through the model one by one, with the same weights, and
 # their gradients are added up before one update: **gradient accumulation**. As soon as rank 0 is done with micro-batch 0,
-# it begins micro-batch 1, while rank 1 works on micro-batch 0. (BatchNorm's statistics are those of a micro-batch then.)
+# it begins micro-batch 1, while rank 1 works on micro-batch 0.
 #
 # By hand, with 3 ranks and 4 micro-batches, and with a clock on which F and B take one tick each:
 #
@@ -331,8 +330,8 @@ slider_panel(
 # So each loss has to be divided by $m$ before its backward pass. If the micro-batches are not all of the same size, the
 # division by $m$ is wrong as well: a micro-batch with fewer samples must count less.
 #
-# What is sent back is the gradient of the activations that arrived. They have no history on this rank: `requires_grad_()`
-# makes them a *leaf* of its graph, and after `backward()` the gradient is in their `.grad`.
+# What is sent back is the gradient of the activations that arrived. They have no history on this rank: with
+# `requires_grad_()` they become a *leaf*, and `backward()` puts the gradient into their `.grad`.
 
 # %% [markdown]
 # **Exercise 1.** The scale of each micro-batch's loss.
@@ -350,8 +349,8 @@ slider_panel(
 # all four forward passes. So have ranks 1 and 2: with GPipe all $m$ micro-batches are live at once.
 #
 # The ledger of chapter 8 counts it, on each rank: peak bytes of activations in a step of $m$ micro-batches, divided by
-# those of a step of one. A micro-batch is 2 sequences here. (The folded cell uses the package's `PipelineRunner`, which
-# plays a schedule; section 8 has a shorter one.)
+# those of a step of one. A micro-batch is 2 sequences here. (`PipelineRunner` in the folded cell plays a schedule, as the
+# page of section 8 does.)
 
 # %% jupyter={"source_hidden": true}
 # %%ranks --setup
@@ -578,9 +577,9 @@ show(
 )
 
 # %% [markdown]
-# The measured runs are longer than the computed one, by messages, Python and waits for a core; which of the two is the longer
-# one differs from run to run. Slow messages cost 1F1B more. In its steady part a rank needs what its neighbour has only just
-# computed; in GPipe it mostly has other micro-batches to go on with. By the simulator:
+# Messages, Python and waits for a core make both longer than computed; which of the two is the longer one differs from run
+# to run. Slow messages cost 1F1B more: in its steady part a rank needs what its neighbour has only just computed, while in
+# GPipe it has other micro-batches to go on with. By the simulator:
 
 # %%
 for transfer in (0, 0.004):
@@ -593,8 +592,7 @@ for transfer in (0, 0.004):
 # ## 9. How does it break?
 #
 # In the steady part of 1F1B, two neighbours have something for each other at the same time: an activation, and a gradient.
-# The obvious code on both sides is "send what is ready, then receive what is needed". (`--expect deadlock`: the cell shows
-# the failure and goes on.)
+# The obvious code on both sides is "send what is ready, then receive what is needed".
 
 
 # %%
@@ -658,8 +656,8 @@ rank_table(
 )
 
 # %% [markdown]
-# (p-1)/m assumes stages of the same size, messages that take no time, and a batch as large as one likes; a batch that is
-# too large trains worse (chapter 3, Further).
+# (p-1)/m assumes stages of the same size, messages that take no time, and a batch as large as one likes; beyond
+# some size a larger batch saves no more steps (chapter 3, Further).
 #
 # **When to take a pipeline.** If the whole state fits on one device, data parallelism is simpler and has no bubble. If
 # it does not, count the micro-batches of a step. GPipe's authors found the bubble negligible from
@@ -693,7 +691,7 @@ rank_table(
 # |---|---|---|---|
 # | How does a gradient cross to another rank? | section 2 | 2 | 4: 25 |
 # | Which order of messages never hangs? | sections 8 and 9 | 6 | 5: 30 |
-# | What if the loss is not divided? | section 5 | 2 | |
+# | What if the loss is not divided? | sections 5 and 8 | 2 | |
 # | Which cut is the fastest? | section 7 | 6 | 6: 20 |
 # | What if a weight lies in two stages? | section 8 | 3 | 7: 12 |
 # | What does recomputation save? | sections 6 and 7, chapter 8 | 2 | |
@@ -807,7 +805,7 @@ print("all gradients of all twelve runs within 1e-6 of one process:", apart < 1e
 # %% [markdown]
 # ## What if the loss is not divided?
 #
-# *Needs: section 5.* The sabotage below gives the runner a loss that is $m$ times too large, which is what a missing
+# *Needs: sections 5 and 8.* The sabotage below gives the runner a loss that is $m$ times too large, which is what a missing
 # division does:
 
 # %%
@@ -1191,8 +1189,8 @@ for name, nbytes in reduced.items():
 
 # %% [markdown]
 # The result would be the same, only slower, so it is easy to overlook. DDP averages in every backward pass, unless
-# `no_sync()` says otherwise. Around a stage of PyTorch's `pipelining` that is done for you: a `PipelineStage` switches
-# the reduction of DDP and of `fully_shard` off until the last micro-batch.
+# `no_sync()` says otherwise. Around a stage of PyTorch's `pipelining` ("Where do the libraries do it?") that is done for
+# you: a `PipelineStage` switches the reduction of DDP and of `fully_shard` off until the last micro-batch.
 #
 # And ZeRO? Stage 1 waits for the whole gradient anyway. Stage 2 by the book keeps no whole gradient, so it would reduce
 # after every micro-batch; stage 3 would gather the weights for every micro-batch, forward and backward. DeepSpeed's
@@ -1379,8 +1377,7 @@ rank_table(
 # %% [markdown]
 # With more micro-batches the bubble falls, and the costs of passes add up; somewhere the second outweighs the first. On this
 # machine $o$ is no constant: the four ranks share its cores, short passes get in each other's way, and other programs count,
-# too. So here the formula says why there is a best $m$, and only the measurement says which. With a device for each rank $o$
-# hardly changes with $m$.
+# too. So here the formula says why there is a best $m$, and only the measurement says which.
 #
 # Long sequences leave few of them in a batch. Then the *tokens* of a sequence are cut into pieces that follow each other
 # through the pipeline: TeraPipe (2102.07988), Seq1F1B (2406.03488).

@@ -92,9 +92,8 @@ rank_table(
 # | `W[C, F_t]` | some columns, a **shard**: F is divided over the ranks | (C, F/t) |
 # | `W[C_t, F]` | some rows: C is divided | (C/t, F) |
 #
-# (The notation of [How To Scale Your Model](https://jax-ml.github.io/scaling-book/sharding/). In this course an *axis* is
-# one of the devices, here t, and a *dim* one of a tensor.) Be careful with PyTorch: `nn.Linear` stores the *transpose* of W,
-# (out, in). So a *column* of W, one output feature, is a *row* of `linear.weight`.
+# (The notation of [How To Scale Your Model](https://jax-ml.github.io/scaling-book/sharding/).) Be careful with PyTorch:
+# `nn.Linear` stores the *transpose* of W, (out, in). So a *column* of W, one output feature, is a *row* of `linear.weight`.
 #
 # Which products can be computed locally? Try one: T = 1, C = 4, F = 2, on two ranks. X and W are split along C.
 #
@@ -167,14 +166,13 @@ stepper(
 #
 # A feed-forward network has two weights: `up`, of shape `[C, F]`, and `down`, of shape `[F, C]`. The simplest ways to split it:
 #
-# - **Gather the weights.** Each rank stores some columns of each weight, and gathers the whole before it computes.
-# - **Gather after every layer.** Each rank computes the outputs of its columns, case 1, and gathers those of all ranks before
-#   the next layer.
+# - **Gather the weights**, of which each rank stores some columns, before computing.
+# - **Gather after every layer** the outputs of all columns, of which each rank computes some, case 1.
 #
 # Both on 4 ranks, for the feed-forward network of our GPT (C = 64, F = 256) and 8 sequences of 64 tokens. The folded cell has
 # what the cells below use: `seeded`, a module with the same weights on every rank, in float64 (`EXACT`); `whole_gpt` is such
 # a GPT, `the_batch` a batch of the text `corpus`; `some_input`, the same numbers everywhere; `apart`, the largest difference
-# of two tensors; and `beside`, which measures ways to split the network. In code a batch of B sequences is (B, T, C).
+# of two tensors; and `beside`, which measures ways to split the network. A batch is (B, T, C).
 
 # %% jupyter={"source_hidden": true}
 # %%ranks --setup
@@ -457,7 +455,7 @@ rank_table(
 #
 # The bias of the row-parallel layer is replicated. Does its gradient have to be summed over the ranks? No: it is
 # computed from dY, which is whole and equal on all ranks, and so is the update. The same holds for layer norms and everything
-# else *between* the tensor-parallel regions. In data parallelism, with different samples, every gradient has to be averaged.
+# else *between* the tensor-parallel regions.
 #
 # ## 7. What is a part of attention?
 #
@@ -474,8 +472,7 @@ rank_table(
 # | heads, side by side | `[B, T, H_t · D]` | none |
 # | output projection | `Y[B, T, C] {U_t}` | g |
 #
-# Once more one f and one g. (Models that keep Q, K and V in one weight have a trap here: Further, "How is a fused weight
-# cut?")
+# Once more one f and one g.
 #
 # ## 8. What does a block send?
 #
@@ -769,7 +766,7 @@ show(
 # **When to use it.** For layers that are too wide, for activations that are too large, and for a batch that cannot grow: it is
 # the only strategy so far that computes one sample faster. Keep it inside a node. Otherwise data parallelism is simpler, and
 # sends less if a step has more than about 3h tokens on all ranks together: it all-reduces the gradients of the 12 h² parameters
-# of a block, tensor parallelism four tensors with h elements for each token. Chapter 14 combines all strategies.
+# of a block, tensor parallelism four tensors with h elements for each token.
 
 # %% [markdown]
 # # Further
