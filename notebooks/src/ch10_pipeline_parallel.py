@@ -274,7 +274,7 @@ show(
         title="GPipe: 8 micro-batches keep four ranks busy most of the time",
         label="p = 4 ranks, m = 8 micro-batches",
     ),
-    alt="Two Gantt charts of GPipe with 4 ranks and 8 micro-batches, computed and measured, nearly alike. Computed: 528 "
+    alt="Two Gantt charts of GPipe with 4 ranks and 8 micro-batches, computed and measured, in the same order. Computed: 528 "
     "ms. Each rank does its eight forward passes one step after the rank before it, waits, and does its eight backward "
     "passes in an opposite staircase. Rank 0 waits in the middle, rank 3 at the beginning and at the end.",
 )

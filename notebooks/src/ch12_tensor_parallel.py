@@ -460,9 +460,9 @@ rank_table(
 # ## 7. What is a part of attention?
 #
 # Attention (`dtlearn/models/gpt.py`) has four matrices. Q, K and V are projections of X, and the output projection follows.
-# With H heads of size D = C/H, head $i$ uses only D columns of Q, K and V, from $iD$ on, and computes $\mathrm{softmax}(Q_i
-# K_i^T / \sqrt{D})\, V_i$, which does not depend on any other head. So attention is split by heads: the projections to Q, K
-# and V are column-parallel, *in whole heads*, and the output projection is row-parallel.
+# With H heads of size D = C/H, head $i$ uses only D columns of Q, K and V, from $iD$ on, and computes
+# $\mathrm{softmax}(Q_i K_i^T / \sqrt{D})\, V_i$, which does not depend on any other head. So attention is split by heads:
+# the projections to Q, K and V are column-parallel, *in whole heads*, and the output projection is row-parallel.
 #
 # | | shape | communication |
 # |---|---|---|

@@ -74,6 +74,9 @@ EDITS = (
     Edit("g divides by the number of ranks: a sum is expected", {FORWARD: f"{FORWARD} / {SIZE}"}),
     Edit("g divides the gradient by the number of ranks: it is handed on as it is",
          {HAND_ON: f"return gradient / {SIZE}\n"}),
+    Edit("what was given has changed, in forward (g) and in backward (f): dist.all_reduce works in place; give it a "
+         "clone",
+         {CLONE: "x"}),
     Edit("what was given in forward has changed: dist.all_reduce works in place; give it a clone",
          {FORWARD: "x.copy_(summed(x)); return x.view_as(x)"}),
     Edit("the gradient that was given in backward has changed: autograd may hand the same tensor to another branch, "
@@ -151,7 +154,8 @@ def on_rank(
         for output, gradient in [*zip(outputs, gradients, strict=False)][::-1]:
             _ = output.backward(gradient) if output.requires_grad else None
         unchanged = all(map(torch.equal, gradients, given))
-        facts[run] = {"outputs": kept, "gradients": [one.grad for one in places], "gradients given": unchanged}
+        facts[run] = {"outputs": kept, "gradients": [one.grad for one in places]}
+        facts[run]["gradients given are as before"] = unchanged
         facts[run]["inputs"] = [one.detach() for one in leaves[:2]]
     return facts
 
@@ -177,7 +181,7 @@ def expected(case: Case, given: Given) -> list[dict[str, Any]]:
                 "no gradients": ([x, total["x"]], []),
                 "a layer": ([y], parts),
             }
-            rest = {"gradients given": True, "inputs": [x, h]}
+            rest = {"gradients given are as before": True, "inputs": [x, h]}
             results[rank] = {
                 r: dict(zip(("outputs", "gradients"), right[r], strict=True)) | rest for r in given[rank]["runs"]
             }
