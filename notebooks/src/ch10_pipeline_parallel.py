@@ -214,8 +214,6 @@ faster.reveal()
 # | **idle / useful** | idle time of a rank / its useful time | 3/1 = 300 % | Megatron-LM (2104.04473), Llama 3 (2407.21783) |
 # | **idle / total** | idle time of a rank / the whole time | 3/4 = 75 % | GPipe (1811.06965) |
 #
-# Every chart of this chapter states both, over all ranks.
-#
 # ## 4. Can all ranks work at once?
 #
 # While rank 1 works on the batch, rank 0 could do something else. But what? The next batch needs the updated weights,
@@ -381,8 +379,8 @@ for m in (2, 4, 8):
     )
 
 # %% [markdown]
-# This is GPipe's dilemma. A small bubble needs many micro-batches, and each of them needs memory until all forward
-# passes are done. (The paper's own remedy is recomputation: Further.)
+# This is GPipe's dilemma: a small bubble needs many micro-batches, and each needs memory until all forward passes are done.
+# (The paper's own remedy is recomputation: Further.)
 #
 # One can cap the memory by hand: do the forward passes of only as many micro-batches as fit, then their backward passes;
 # then the next ones. The gradients are the same. And the bubble?
@@ -513,8 +511,8 @@ show(
 #
 # ## 8. What does it look like on one page?
 #
-# Now all pieces are there: stages, the actions of a schedule, the scale of the loss. Together they are a pipeline that
-# trains. The whole file; its heart is the loop near the end and the two functions that it calls:
+# Stages, the actions of a schedule and the scale of the loss make a pipeline that trains. The whole file; its heart is the
+# loop near the end and the two functions that it calls:
 
 # %%
 from dtlearn.pipeline_parallel import page_pipeline
@@ -522,8 +520,8 @@ from dtlearn.pipeline_parallel import page_pipeline
 dtlearn.show_source(page_pipeline)
 
 # %% [markdown]
-# With the actions of GPipe it is GPipe, and with those of 1F1B it is 1F1B; your own of exercise 3 fit, too. One step of
-# each schedule, beside one process:
+# With GPipe's actions it is GPipe, and with those of 1F1B, also your own of exercise 3, it is 1F1B. One step of each,
+# beside one process:
 
 # %%
 # %%ranks -o on_the_page
