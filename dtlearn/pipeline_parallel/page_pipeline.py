@@ -71,7 +71,7 @@ def run_schedule(
             send(x.grad, rank - 1)  # dx, (b, ...)
 
     for _, op, microbatch in actions:
-        if op is Op.F:
+        if op == Op.F:  # an action may be a plain tuple, such as (0, "F", 0)
             forward(microbatch)
         else:
             backward(microbatch)

@@ -18,7 +18,7 @@ and dtype, and autograd can go backward through it. Tensors and gradients may ha
 
 **Rules**:
 
-- Neither changes a tensor that it is given, not in backward either: autograd may hand one gradient to several
+- Neither changes a tensor that it is given, in forward or in backward: autograd may hand one gradient to several
   branches.
 - In a group of two or more ranks f sends nothing in forward and makes one call in backward; g makes one call in
   forward and sends nothing in backward. Such a call hands over the bytes of one such tensor.

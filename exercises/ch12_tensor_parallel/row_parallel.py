@@ -10,8 +10,8 @@ Write a class with
   `None`, the same on all ranks of `group`; and `g`, the function of the exercise before, for this group: it adds up
   a tensor over the ranks, and hands the gradient on.
 - `weight`, an `nn.Parameter` (out, in/t): of the t ranks of the group each takes in/t columns, contiguous, in the
-  order of the ranks in the group. `bias`, an `nn.Parameter` (out,), or `None`. Both have memory of their own: a
-  change of one does not reach what was given, nor is its memory kept. The module has no other parameters.
+  order of the ranks in the group. `bias`, an `nn.Parameter` (out,), or `None`. Both are copies: a change
+  of one does not reach what was given, and the caller can free that. The module has no other parameters.
 - `forward(self, x)`. `x` has the shape (..., in/t): this rank's part of the features. Return (..., out), **the same on
   all ranks**, as `F.linear` of the whole input, weight and bias makes it.
 

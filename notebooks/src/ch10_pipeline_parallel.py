@@ -3,8 +3,8 @@
 #
 # **The question.** What if the model is too tall?
 #
-# Builds on: chapters 3 and 8. Ranks: 4. Time: 79 minutes for the core path; the sections of "Further" in any order, when
-# you need them.
+# Builds on: chapters 2, 3, 8 and 9. Ranks: 4. Time: 69 minutes for the core path; the sections of "Further" in any order,
+# when you need them.
 #
 # | core path | what | minutes |
 # |---|---|---|
@@ -12,10 +12,10 @@
 # | 2. What does each rank hold? | the naive way, on four ranks | 4 |
 # | 3. Who waits? | the bubble | 3 |
 # | 4. Can all ranks work at once? | micro-batches, GPipe | 7 |
-# | 5. What is the loss of a micro-batch? | a mean of means | 2, and exercise 1: 15 |
+# | 5. What is the loss of a micro-batch? | a mean of means | 2, and exercise 1: 10 |
 # | 6. How many micro-batches are live? | memory | 3, and exercise 2: 10 |
-# | 7. Can a backward pass begin earlier? | 1F1B | 6, and exercise 3: 15 |
-# | 8. The whole on a page | a pipeline that trains, measured | 6 |
+# | 7. Can a backward pass begin earlier? | 1F1B | 6, and exercise 3: 10 |
+# | 8. What does it look like on one page? | a pipeline that trains, measured | 6 |
 # | 9. How does it break? | two neighbours that both send | 2 |
 # | 10. When to use it? | the arithmetic | 4 |
 #
@@ -93,8 +93,7 @@ boundary = dtlearn.predict(
 # The naive way is `NaiveModelParallel`. Its training loop is that of a single process. On all ranks but the last, the
 # "loss" is a zero that stands for all that later ranks make of this rank's output; `backward()` on it waits for the
 # gradient of that output. The folded cell has `my_stage()`, this rank's part of the GPT; `the_batch()`; `one_process()`, loss
-# and gradients of the whole model; and `largest_difference(stage, gradients)`. (Its `--setup`: a rank that has to be
-# replaced later runs this cell again.)
+# and gradients of the whole model; and `largest_difference(stage, gradients)`.
 
 # %% jupyter={"source_hidden": true}
 # %%ranks --setup
@@ -215,8 +214,6 @@ faster.reveal()
 # | **idle / useful** | idle time of a rank / its useful time | 3/1 = 300 % | Megatron-LM (2104.04473), Llama 3 (2407.21783) |
 # | **idle / total** | idle time of a rank / the whole time | 3/4 = 75 % | GPipe (1811.06965) |
 #
-# Every chart of this chapter states both, over all ranks.
-#
 # ## 4. Can all ranks work at once?
 #
 # While rank 1 works on the batch, rank 0 could do something else. But what? The next batch needs the updated weights,
@@ -224,8 +221,8 @@ faster.reveal()
 #
 # GPipe (Huang et al. 2018, arXiv 1811.06965) cuts the batch into **micro-batches**. The gradient of a batch is the mean
 # of its samples' gradients, so the micro-batches can pass through the model one by one, with the same weights, and
-# their gradients are added up. That is gradient accumulation (chapter 8). As soon as rank 0 is done with micro-batch 0,
-# it begins micro-batch 1, while rank 1 works on micro-batch 0. (BatchNorm's statistics are those of a micro-batch then.)
+# their gradients are added up before one update: **gradient accumulation**. As soon as rank 0 is done with micro-batch 0,
+# it begins micro-batch 1, while rank 1 works on micro-batch 0.
 #
 # By hand, with 3 ranks and 4 micro-batches, and with a clock on which F and B take one tick each:
 #
@@ -275,7 +272,7 @@ show(
         title="GPipe: 8 micro-batches keep four ranks busy most of the time",
         label="p = 4 ranks, m = 8 micro-batches",
     ),
-    alt="Two Gantt charts of GPipe with 4 ranks and 8 micro-batches, computed and measured, nearly alike. Computed: 528 "
+    alt="Two Gantt charts of GPipe with 4 ranks and 8 micro-batches, computed and measured, in the same order. Computed: 528 "
     "ms. Each rank does its eight forward passes one step after the rank before it, waits, and does its eight backward "
     "passes in an opposite staircase. Rank 0 waits in the middle, rank 3 at the beginning and at the end.",
 )
@@ -330,6 +327,9 @@ slider_panel(
 #
 # So each loss has to be divided by $m$ before its backward pass. If the micro-batches are not all of the same size, the
 # division by $m$ is wrong as well: a micro-batch with fewer samples must count less.
+#
+# What is sent back is the gradient of the activations that arrived. They have no history on this rank: with
+# `requires_grad_()` they become a *leaf*, and `backward()` puts the gradient into their `.grad`.
 
 # %% [markdown]
 # **Exercise 1.** The scale of each micro-batch's loss.
@@ -347,7 +347,8 @@ slider_panel(
 # all four forward passes. So have ranks 1 and 2: with GPipe all $m$ micro-batches are live at once.
 #
 # The ledger of chapter 8 counts it, on each rank: peak bytes of activations in a step of $m$ micro-batches, divided by
-# those of a step of one. A micro-batch is 2 sequences here.
+# those of a step of one. A micro-batch is 2 sequences here. (`PipelineRunner` in the folded cell plays a schedule, as the
+# page of section 8 does.)
 
 # %% jupyter={"source_hidden": true}
 # %%ranks --setup
@@ -378,8 +379,8 @@ for m in (2, 4, 8):
     )
 
 # %% [markdown]
-# This is GPipe's dilemma. A small bubble needs many micro-batches, and each of them needs memory until all forward
-# passes are done. (The paper's own remedy is recomputation: Further.)
+# This is GPipe's dilemma: a small bubble needs many micro-batches, and each needs memory until all forward passes are done.
+# (The paper's own remedy is recomputation: Further.)
 #
 # One can cap the memory by hand: do the forward passes of only as many micro-batches as fit, then their backward passes;
 # then the next ones. The gradients are the same. And the bubble?
@@ -418,7 +419,7 @@ capped.reveal(100 * simulate(halves).idle_to_useful)
 # can do its B0 soon after, and the activations of micro-batch 0 are free while later micro-batches have not even begun.
 #
 # So let a rank do only as many forward passes in advance as keep the ranks after it busy (the **warm-up**). Then it does
-# one forward and one backward pass in turn, **1F1B**, and in the end the backward passes that are left (the
+# one forward and one backward pass in turn, **1F1B**, and at the end the backward passes that are left (the
 # **cool-down**). With 3 ranks and 4 micro-batches, by hand, without times:
 #
 # | | warm-up | one forward, one backward | cool-down |
@@ -499,19 +500,19 @@ show(
         "min(m, p - r)",
         unit="live micro-batches at the peak",
     ),
-    alt="Bars of live micro-batches for ranks 0 to 3. GPipe: 8 on every rank. 1F1B: 4, 3, 2 and 1. A black line where "
-    "theory expects the end of each bar lies on all of them.",
+    alt="Bars of live micro-batches for ranks 0 to 3. GPipe: 8 on every rank. 1F1B: 4 or a little more, then 3, 2 and 1. A "
+    "black line at the value that theory expects lies at the end of GPipe's bars, and just before the end of 1F1B's.",
 )
 
 # %% [markdown]
-# On rank $r$ at most $\min(m, p - r)$ micro-batches are live. (The few percent that ranks 1 to 3 hold beyond that are
-# the input of the next micro-batch.) More than $p$ micro-batches need no more memory. So one can take as many as the batch
-# allows, and the bubble falls. That is what 1F1B is for.
+# On rank $r$ at most $\min(m, p - r)$ micro-batches are live. (The little that ranks hold beyond that is a tensor on its
+# way, such as the input of the next micro-batch.) More than $p$ micro-batches need no more memory. So one can take as many
+# as the batch allows, and the bubble falls. That is what 1F1B is for.
 #
-# ## 8. The whole on a page
+# ## 8. What does it look like on one page?
 #
-# Now all pieces are there: stages, the actions of a schedule, the scale of the loss. Together they are a pipeline that
-# trains. The whole file; its heart is the loop near the end and the two functions that it calls:
+# Stages, the actions of a schedule and the scale of the loss make a pipeline that trains. The whole file; its heart is the
+# loop near the end and the two functions that it calls:
 
 # %%
 from dtlearn.pipeline_parallel import page_pipeline
@@ -519,8 +520,8 @@ from dtlearn.pipeline_parallel import page_pipeline
 dtlearn.show_source(page_pipeline)
 
 # %% [markdown]
-# With the actions of GPipe it is GPipe, and with those of 1F1B it is 1F1B. What arrives in F becomes a leaf with
-# `requires_grad_()`, so that B finds its gradient in `x.grad`. One step of each schedule, beside one process:
+# With GPipe's actions it is GPipe, and with those of 1F1B, also your own of exercise 3, it is 1F1B. One step of each,
+# beside one process:
 
 # %%
 # %%ranks -o on_the_page
@@ -552,7 +553,7 @@ for name, (loss, expected, _) in on_the_page[3].items():
     )
 
 # %% [markdown]
-# And how long does it take? The package's `PipelineRunner` plays the same actions, with emulated stage times again.
+# And how long does it take? `PipelineRunner` plays the same actions, with emulated stage times again.
 
 # %%
 ofob = make_schedule("1f1b", 4, 8)
@@ -574,13 +575,22 @@ show(
 )
 
 # %% [markdown]
-# In the steady part of 1F1B an action often waits for a message about the action just before it, so the cost of a message
-# shows in every round, while GPipe's messages travel while the ranks are busy. On GPUs messages are a smaller part of a pass.
-#
+# Messages, Python and waits for a core make both longer than computed; which of the two is the longer one differs from run
+# to run. Slow messages cost 1F1B more: in its steady part a rank needs what its neighbour has only just computed, while in
+# GPipe it has other micro-batches to go on with. By the simulator:
+
+# %%
+for transfer in (0, 0.004):
+    times = [simulate(s, EIGHTH, transfer=transfer).makespan for s in (gpipe, ofob)]
+    print(
+        f"{1e3 * transfer:.0f} ms for a message: GPipe {times[0]:.3f} s, 1F1B {times[1]:.3f} s"
+    )
+
+# %% [markdown]
 # ## 9. How does it break?
 #
 # In the steady part of 1F1B, two neighbours have something for each other at the same time: an activation, and a gradient.
-# The obvious code on both sides is "send what is ready, then receive what is needed". (`--expect deadlock`: the cell shows the failure and goes on.)
+# The obvious code on both sides is "send what is ready, then receive what is needed".
 
 
 # %%
@@ -593,17 +603,20 @@ dist.send(x, neighbour, group=gloo)  # an activation down, or a gradient up
 dist.recv(x, neighbour, group=gloo)
 
 # %% [markdown]
-# In each pair both ranks are in `send`, and wait for the other's `recv`, which would come after its `send`. With gloo a send returns when the receiver has taken the message (chapter 2). With NCCL a small
-# message may fit into a buffer, so the same program works in a test and hangs with a larger model.
+# In each pair both ranks are in `send`, and wait for the other's `recv`, which would come after its `send`. With gloo a
+# send returns when the receiver has taken the message (chapter 2). With NCCL a small message may fit into a buffer, so the
+# same program works in a test and hangs with a larger model ([nccl#479](https://github.com/NVIDIA/nccl/issues/479), and up
+# to 64 MB in [pytorch#138074](https://github.com/pytorch/pytorch/issues/138074)).
 #
 # | rank 0 | rank 1 | outcome |
 # |---|---|---|
-# | send activation, receive gradient | send gradient, receive activation | both wait for ever |
+# | send activation, receive gradient | send gradient, receive activation | both wait forever |
 # | send activation, receive gradient | receive activation, send gradient | works |
 # | both posted together | both posted together | works |
 #
-# The page posts its sends with `isend` and does not wait for them. On NCCL that is not enough: the messages of one group run
-# one after the other. So the page has a group for each direction.
+# The page posts its sends with `isend` and does not wait for them. On NCCL that is not enough: what two ranks send each other
+# in one group shares a stream, and runs in order ([pytorch#132852](https://github.com/pytorch/pytorch/issues/132852)). So the
+# page has a group for each direction.
 #
 # ## 10. When to use it?
 #
@@ -641,11 +654,11 @@ rank_table(
 )
 
 # %% [markdown]
-# (p-1)/m assumes stages of the same size, messages that take no time, and a batch as large as one likes; the batch has a
-# limit of its own (chapter 3).
+# (p-1)/m assumes stages of the same size, messages that take no time, and a batch as large as one likes; beyond
+# some size a larger batch saves no more steps (chapter 3, Further).
 #
 # **When to take a pipeline.** If the whole state fits on one device, data parallelism is simpler and has no bubble. If
-# it does not, count the micro-batches that each pipeline gets. GPipe's authors found the bubble negligible from
+# it does not, count the micro-batches of a step. GPipe's authors found the bubble negligible from
 # $m = 4p$ on (1811.06965, section 2.3). By the formula it is then still 15 to 20 % of the whole time for 4 ranks or more;
 # they recomputed, which can begin before a gradient arrives. With fewer micro-batches, ZeRO 3 (chapter 9) may be faster, if
 # the links are. With many micro-batches and slow links between nodes, a pipeline across the nodes sends the least. A layer
@@ -670,22 +683,23 @@ rank_table(
 # %% [markdown]
 # # Further
 #
-# Each section stands alone, after the core path. What runs on the ranks uses `my_stage` and the other helpers of section 2.
+# Each section stands alone, after the core path; what runs on the ranks uses the folded helpers of sections 2, 3 and 6.
 #
-# | section | minutes | exercise |
-# |---|---|---|
-# | How does a gradient cross to another rank? | 2 | 4: 25 |
-# | Which order of messages never hangs? | 6 | 5: 30 |
-# | What if the loss is not divided? | 2 | |
-# | Which cut is the fastest? | 6 | 6: 20 |
-# | What if a weight lies in two stages? | 3 | 7: 12 |
-# | What does recomputation save? | 2 | |
-# | Pipelines side by side, with ZeRO or FSDP? | 5 | |
-# | What else breaks? | 3 | |
-# | How many micro-batches are best? | 4 | |
-# | What if the pipeline never runs empty? | 3 | |
-# | Where do the libraries do it? | 3 | |
-# | What is different on GPUs? | 1 | |
+# | section | needs | minutes | exercise |
+# |---|---|---|---|
+# | How does a gradient cross to another rank? | section 2 | 2 | 4: 25 |
+# | Which order of messages never hangs? | sections 8 and 9 | 6 | 5: 30 |
+# | What if the loss is not divided? | sections 5 and 8 | 2 | |
+# | Which cut is the fastest? | section 7 | 6 | 6: 20 |
+# | What if a weight lies in two stages? | section 8 | 3 | 7: 12 |
+# | What does recomputation save? | sections 6 and 7, chapter 8 | 2 | |
+# | Pipelines side by side, with ZeRO or FSDP? | section 8, chapter 9 | 5 | |
+# | What else breaks? | section 8 | 3 | |
+# | How many micro-batches are best? | sections 3, 4 and 7 | 4 | |
+# | What if the pipeline never runs empty? | section 7 | 3 | |
+# | Where do the libraries do it? | section 8; its table: all | 3 | |
+# | What is different on GPUs? | section 6 | 1 | |
+# | Myths, and questions to check yourself | all | 2 | |
 #
 # ## How does a gradient cross to another rank?
 #
@@ -711,7 +725,7 @@ dtlearn.show_source(
 # %% [markdown]
 # ## Which order of messages never hangs?
 #
-# *Needs: section 9.* Orders of messages are data, too, so they can be checked without ranks. A `Post` is one send or one
+# *Needs: sections 8 and 9.* Orders of messages are data, too, so they can be checked without ranks. A `Post` is one send or one
 # receive. A rank has a list of steps, and a step is a list of what is posted together, here one call each:
 
 # %%
@@ -726,7 +740,7 @@ print("sends go into a buffer:          ", find_deadlock(orders, buffered=True))
 
 # %% [markdown]
 # With more ranks and more messages, a rule helps. Put all messages of all ranks into one list. If every rank goes
-# through its own messages in the order of this list, nobody waits for ever: the first message that is not done yet is
+# through its own messages in the order of this list, nobody waits forever: the first message that is not done yet is
 # the next one for its sender and for its receiver. What remains is to find such an order for a given schedule.
 
 # %% [markdown]
@@ -789,7 +803,7 @@ print("all gradients of all twelve runs within 1e-6 of one process:", apart < 1e
 # %% [markdown]
 # ## What if the loss is not divided?
 #
-# *Needs: section 5.* The sabotage below gives the runner a loss that is $m$ times too large, which is what a missing
+# *Needs: sections 5 and 8.* The sabotage below gives the runner a loss that is $m$ times too large, which is what a missing
 # division does:
 
 # %%
@@ -1058,7 +1072,7 @@ for name in ("summed", "forgotten"):
 # %% [markdown]
 # ## What does recomputation save?
 #
-# *Needs: section 7, and chapter 8 for recomputation.* Of each live micro-batch a stage then keeps only its *input*,
+# *Needs: sections 6 and 7, and chapter 8 for recomputation.* Of each live micro-batch a stage then keeps only its *input*,
 # which it received, and computes the rest again in the backward pass. A stage still holds as many micro-batches, but
 # each is much smaller:
 
@@ -1101,7 +1115,7 @@ rank_table(
 # %% [markdown]
 # ## Pipelines side by side, with ZeRO or FSDP?
 #
-# *Needs: section 8; chapter 9 for the second half.* More ranks than stages? Then several pipelines train copies of the
+# *Needs: section 8, and chapter 9 for the second half.* More ranks than stages? Then several pipelines train copies of the
 # model, each on its own samples, and the gradients are averaged: data parallelism (chapter 3) around a pipeline. Here two
 # pipelines of two stages each. Two kinds of groups are needed:
 #
@@ -1173,14 +1187,14 @@ for name, nbytes in reduced.items():
 
 # %% [markdown]
 # The result would be the same, only slower, so it is easy to overlook. DDP averages in every backward pass, unless
-# `no_sync()` says otherwise. Around a stage of PyTorch's `pipelining` that is done for you: a `PipelineStage` switches
-# the reduction of DDP and of `fully_shard` off until the last micro-batch.
+# `no_sync()` says otherwise. Around a stage of PyTorch's `pipelining` ("Where do the libraries do it?") that is done for
+# you: a `PipelineStage` switches the reduction of DDP and of `fully_shard` off until the last micro-batch.
 #
 # And ZeRO? Stage 1 waits for the whole gradient anyway. Stage 2 by the book keeps no whole gradient, so it would reduce
 # after every micro-batch; stage 3 would gather the weights for every micro-batch, forward and backward. DeepSpeed's
-# pipeline refuses both. Here is what `fully_shard` (chapter 9) does in PyTorch's pipeline: two stages on two replicas, two
-# sharded layers in each stage, 1F1B with 8 micro-batches. By the book that would be 2 x 8 x 2 = 32 gathers and 16
-# reductions:
+# pipeline refuses both ([DeepSpeed#1110](https://github.com/deepspeedai/DeepSpeed/issues/1110)). Here is what `fully_shard`
+# (chapter 9) does in PyTorch's pipeline: two stages on two replicas, two sharded layers in each stage, 1F1B with 8
+# micro-batches. By the book that would be 2 x 8 x 2 = 32 gathers and 16 reductions:
 
 
 # %%
@@ -1299,7 +1313,7 @@ runner.step(*the_batch(8))
 # %% [markdown]
 # ## How many micro-batches are best?
 #
-# *Needs: section 4.* With a fixed batch more micro-batches are smaller ones. Each pass has a part that
+# *Needs: sections 3, 4 and 7.* With a fixed batch more micro-batches are smaller ones. Each pass has a part that
 # does not become shorter: kernels are launched, messages have a latency, and small matrices do not fill a GPU. Call
 # it $o$, and let $t$ be the time of the whole batch in a stage, forward and backward. A step takes
 #
@@ -1354,26 +1368,26 @@ rank_table(
         }
         for m, ms in by_m.items()
     ],
-    caption="1F1B on 4 ranks, emulated stage times, t = 192 ms. With the o of the shortest step the formula's best m is "
-    f"{by_formula:.0f}",
+    caption="1F1B on 4 ranks, emulated stage times, t = 192 ms. If o were everywhere that of the shortest step, the best m "
+    f"would be {by_formula:.0f}",
 )
 
 # %% [markdown]
-# The step becomes shorter with $m$ at first, as the bubble falls, and longer again when the costs of many short passes
-# outweigh that. The table tries powers of two, so its shortest step need only be near the formula's best $m$. Nor is
-# $o$ quite the same in all rows: where ranks share cores, short passes get in each other's way.
+# With more micro-batches the bubble falls, and the costs of passes add up; somewhere the second outweighs the first. On this
+# machine $o$ is no constant: the four ranks share its cores, short passes get in each other's way, and other programs count,
+# too. So here the formula says why there is a best $m$, and only the measurement says which.
 #
 # Long sequences leave few of them in a batch. Then the *tokens* of a sequence are cut into pieces that follow each other
 # through the pipeline: TeraPipe (2102.07988), Seq1F1B (2406.03488).
 #
 # ## What if the pipeline never runs empty?
 #
-# *Needs: section 7.* "While device 2 works on one batch, device 1 begins the next batch", says one of the texts behind this
-# course. In GPipe and 1F1B it is the next *micro-batch*, of the same batch. If it were the next batch, device 1 would compute
-# it with weights that the present batch has not updated yet. There is a scheme that does just that, PipeDream (Harlap et al.
-# 2018, arXiv 1806.03377): the pipeline never runs empty, each stage updates its weights after every backward pass, and each
-# forward pass uses weights that lack up to $p - 1$ updates. The same model, samples and optimizer (SGD with momentum), four
-# stages, once with a flush and once without:
+# *Needs: section 7.* "While device 2 works on one batch, device 1 begins the next batch", some texts say. In GPipe and 1F1B
+# it is the next *micro-batch*, of the same batch. If it were the next batch, device 1 would compute it with weights that
+# the present batch has not updated yet. There is a scheme that does just that, PipeDream (Harlap et al. 2018, arXiv
+# 1806.03377): the pipeline never runs empty, each stage updates its weights after every backward pass, and each forward
+# pass uses weights that lack up to $p - 1$ updates. The same model, samples and optimizer (SGD with momentum), four stages,
+# once with a flush and once without:
 
 # %%
 # %%ranks -o asynchronous
@@ -1494,9 +1508,9 @@ rank_table(
 #
 # ## Where do the libraries do it?
 #
-# *Needs: section 8.* One of the texts behind this course shows `torch.distributed.pipeline.sync.Pipe`, and another one says
-# that PyTorch has no pipeline at all. Both are out of date: `Pipe` came with torch 1.8 and is gone since torch 2.4; its
-# successor is `torch.distributed.pipelining`.
+# *Needs: section 8; the table at the end names what all sections of Further have.* Texts still show
+# `torch.distributed.pipeline.sync.Pipe`, or say that PyTorch has no pipeline at all. Both are out of date: `Pipe` came with
+# torch 1.8 and is gone since torch 2.4; its successor is `torch.distributed.pipelining`.
 
 # %%
 import importlib
@@ -1579,12 +1593,15 @@ for name in ("gpipe", "1f1b"):
 # %% [markdown]
 # ## What is different on GPUs?
 #
-# The cells of this chapter's world run on NCCL when there is a GPU for each rank. Kernels are queued, and messages travel on
-# a stream of their own while the rank computes; so F and B of a chart need CUDA events to be measured. Section 6's bytes come
-# from the ledger, which counts tensors; the allocator rounds up. Measure first: the time of a step with $m$ and with $2m$
-# micro-batches of the same size. By the formula they differ by $m$ units, and what is left is bubble and $o$.
+# *Needs: section 6.* The cells of this chapter's world run on NCCL when there is a GPU for each rank. Kernels are queued, and
+# messages travel on a stream of their own while the rank computes; so F and B of a chart need CUDA events to be measured.
+# Section 6's bytes come from the ledger, which counts tensors; the allocator rounds up. Measure first: the time of a step with
+# $m$ and with $2m$ micro-batches of the same size. They differ by $m$ units of work, with what a pass costs beside it; take
+# this off the first step, and its bubble is left.
 #
-# ### Myths
+# ## Myths, and questions to check yourself
+#
+# *Needs: all.*
 #
 # **"1F1B has a smaller bubble than GPipe."** The same bubble, fewer live activations. What shrinks the bubble is more
 # micro-batches, and those become affordable. Chapter 11 has schedules whose bubble is smaller.
@@ -1597,8 +1614,6 @@ for name in ("gpipe", "1f1b"):
 #
 # **"Load balance needs dynamic scheduling."** Each step of training is the same work, so the cut and the order are fixed
 # before it ("Which cut is the fastest?").
-#
-# ### Check yourself
 #
 # <details><summary>A pipeline works with small test tensors on NCCL and hangs with the real model. What do you look for?</summary>
 #

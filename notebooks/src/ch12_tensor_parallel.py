@@ -3,24 +3,25 @@
 #
 # **The question.** What if one layer is too wide?
 #
-# Builds on: chapters 2, 8 and 10. Ranks: 4. Time: 74 minutes for the core path; the sections of "Further" in any order, when
-# you need them.
+# Builds on: chapters 2, 8, 9 and 10. Ranks: 4. Time: 75 minutes for the core path; the sections of "Further" in any order,
+# when you need them.
 #
 # | core path | what | minutes |
 # |---|---|---|
 # | 1. What if one layer is too wide? | a block of Llama 3 405B | 3 |
 # | 2. What lies where? | a notation, and four cases of a product | 6 |
 # | 3. What does the naive way cost? | gather weights, or outputs | 3 |
-# | 4. Where do the ranks have to meet? | f and g, by hand | 5, and exercise 1: 20 |
+# | 4. Where do the ranks have to meet? | f and g, by hand | 6, and exercise 1: 20 |
 # | 5. Why column, then row? | what stands between them | 2 |
 # | 6. Who adds the bias? | the page; all ways measured | 4, and exercise 2: 15 |
 # | 7. What is a part of attention? | heads | 2 |
 # | 8. What does a block send? | one block drawn, 8bsh | 4 |
 # | 9. What is still whole? | sequence parallelism, drawn | 3 |
-# | 10. How does it break? | a loss curve that looks good | 3 |
-# | 11. How many ranks, and when? | a cliff at the end of the node | 4 |
+# | 10. How does it break? | f is removed | 3 |
+# | 11. How many ranks, and when? | two nodes by the cost model | 4 |
 #
-# After it you can say where the ranks of a split transformer block communicate, why only there, and what it costs. MB are $10^6$ bytes and GB $10^9$.
+# After it you can say where the ranks of a split transformer block communicate, why only there, and what it costs. MB are
+# $10^6$ bytes and GB $10^9$.
 
 # %% jupyter={"source_hidden": true}
 # %load_ext dtlearn
@@ -45,8 +46,8 @@ world
 #
 # ## 1. What if one layer is too wide?
 #
-# A pipeline (chapter 10) puts each layer on one device. ZeRO's stage 3 (chapter 9) gathers a layer whole while it computes.
-# Both assume that one layer fits. How large is one?
+# In a pipeline (chapter 10) and with ZeRO's stage 3 (chapter 9) one device computes a whole layer for a sample. So with more
+# devices a *sample* passes through a layer no faster. And a whole layer has to fit, with its activations. How large is one?
 
 # %% jupyter={"source_hidden": true}
 from dtlearn.memory import GPUS, MODELS
@@ -69,17 +70,16 @@ rank_table(
             ("the head, 16,384 x 128,256", head),
         )
     ],
-    caption=f"Llama 3 405B. An H100 has {GPUS['H100 80GB'].bytes / 1e9:.1f} GB; the logits of one sequence of 8,192 "
+    caption=f"Llama 3 405B (2407.21783). An H100 has {GPUS['H100 80GB'].bytes / 1e9:.1f} GB; the logits of one sequence of 8,192 "
     f"tokens take {logits / 1e9:.1f} GB in fp32",
 )
 
 # %% [markdown]
-# A single block with its training state takes more than half of an H100, before the first activation. And there is a second
-# limit, time: with more devices a *sample* does not pass through a layer any faster, neither in a pipeline nor with ZeRO.
+# It still fits, but a single block with its training state takes more than half of an H100, before the first activation.
 #
 # **Tensor parallelism** splits the layer itself: each rank holds a part of every large weight matrix and computes a
-# part of every large product, for the same samples. The method is Megatron-LM's (Shoeybi et al. 2019, arXiv 1909.08053), and
-# nearly every library follows it. Below, t is the number of ranks that share a layer.
+# part of every large product, for the same samples. The method is Megatron-LM's (Shoeybi et al. 2019, arXiv 1909.08053).
+# Below, t is the number of ranks that share a layer.
 #
 # ## 2. What lies where?
 #
@@ -92,9 +92,8 @@ rank_table(
 # | `W[C, F_t]` | some columns, a **shard**: F is divided over the ranks | (C, F/t) |
 # | `W[C_t, F]` | some rows: C is divided | (C/t, F) |
 #
-# (The notation of [How To Scale Your Model](https://jax-ml.github.io/scaling-book/sharding/). In this course an *axis* is one
-# of the mesh of devices, here t, and a *dim* one of a tensor.) Be careful with PyTorch: `nn.Linear` stores the *transpose* of
-# W, (out, in). So a *column* of W, one output feature, is a *row* of `linear.weight`.
+# (The notation of [How To Scale Your Model](https://jax-ml.github.io/scaling-book/sharding/).) Be careful with PyTorch:
+# `nn.Linear` stores the *transpose* of W, (out, in). So a *column* of W, one output feature, is a *row* of `linear.weight`.
 #
 # Which products can be computed locally? Try one: T = 1, C = 4, F = 2, on two ranks. X and W are split along C.
 #
@@ -131,7 +130,7 @@ held.reveal()
 # | 4 | `X[T_t, C] · W[C, F_t]`: both divided, along other dims | one of the t² blocks of Y | gather X or W first |
 #
 # Data parallelism is the second half of case 1, ZeRO 3 is case 4 with W gathered. Tensor parallelism is the first half of case
-# 1, and case 3, here on two ranks, block by block: before the last step every block of Y lacks the other rank's term.
+# 1, and case 3. Case 3 on two ranks, block by block: before the last step every block of Y lacks the other rank's term.
 
 # %% jupyter={"source_hidden": true}
 from dtlearn.notebook.panels import stepper
@@ -167,14 +166,13 @@ stepper(
 #
 # A feed-forward network has two weights: `up`, of shape `[C, F]`, and `down`, of shape `[F, C]`. The simplest ways to split it:
 #
-# - **Gather the weights.** Each rank stores some columns of each weight, and gathers the whole before it computes.
-# - **Gather after every layer.** Each rank computes the outputs of its columns, case 1, and gathers those of all ranks before
-#   the next layer.
+# - **Gather the weights**, of which each rank stores some columns, before computing.
+# - **Gather after every layer** the outputs of all columns, of which each rank computes some, case 1.
 #
 # Both on 4 ranks, for the feed-forward network of our GPT (C = 64, F = 256) and 8 sequences of 64 tokens. The folded cell has
-# what the cells below use: `seeded`, a module with the same weights on every rank, in float64; `some_input`, the same numbers
-# everywhere; `apart`, the largest difference of two tensors; and `beside`, which measures ways to split the network. In code a
-# batch of B sequences is (B, T, C).
+# what the cells below use: `seeded`, a module with the same weights on every rank, in float64 (`EXACT`); `whole_gpt` is such
+# a GPT, `the_batch` a batch of the text `corpus`; `some_input`, the same numbers everywhere; `apart`, the largest difference
+# of two tensors; and `beside`, which measures ways to split the network. A batch is (B, T, C).
 
 # %% jupyter={"source_hidden": true}
 # %%ranks --setup
@@ -268,7 +266,7 @@ def costs(rows, record):
         {
             "": name,
             "operations, million": f"{flops / 1e6:.1f}",
-            "kept for backward, kB": f"{kept / 1e3:,.0f}",
+            "kept for backward beside X, kB": f"{kept / 1e3:,.0f}",
             "sent, kB": f"{sum(sent_by_operation(part(record, name)).values()) / 1e3:,.0f}",
         }
         for name, (*apart, flops, kept) in rows.items()
@@ -279,9 +277,9 @@ for row in costs(naive[0], naive_record):
     print("; ".join(f"{key} {value}".strip() for key, value in row.items()))
 
 # %% [markdown]
-# Gathering the weights saves no computation: every rank computes the whole product for the same samples. Gathering the outputs
-# divides the computation, but every rank keeps the whole output of the first layer, the widest activation of the model. Can
-# the second layer do without it?
+# Gathering the weights saves no computation: every rank computes the whole product for the same samples. (It sends little
+# here, since our weights are small; section 8.) Gathering the outputs divides the computation, but every rank keeps the whole
+# output of the first layer, the widest activation of the model. Can the second layer do without it?
 #
 # ## 4. Where do the ranks have to meet?
 #
@@ -297,8 +295,7 @@ for row in costs(naive[0], naive_record):
 # of the first is divided just as the second needs its input, and no rank ever has the whole Z.
 #
 # Now the backward pass. $dY$ is the same on every rank, since all ranks compute the rest of the model and the same loss. Of
-# `up` and `down` each rank needs the gradient of its own shard. What about $dX$? Every rank used the whole X, for its own
-# columns: $dX = \sum_r dZ_r\, up_r^T$, and each rank can compute one term of that sum.
+# `up` and `down` each rank needs the gradient of its own shard, and of X the whole gradient.
 
 # %%
 all_reduces = dtlearn.predict(
@@ -324,8 +321,9 @@ for event in calls:
 print(f"X has {8 * 64 * 64 * 8:,} bytes")
 
 # %% [markdown]
-# From the input of the column-parallel layer to the output of the row-parallel one is a **tensor-parallel region**. At its two
-# ends stand two operators, each with a forward *and* a backward pass:
+# The second one sums up $dX$: every rank used the whole X, for its own columns, so $dX = \sum_r dZ_r\, up_r^T$, and each
+# rank can compute one term of it. From the input of the column-parallel layer to the output of the row-parallel one is a
+# **tensor-parallel region**. At its two ends stand two operators, each with a forward *and* a backward pass:
 #
 # | | place | forward | backward |
 # |---|---|---|---|
@@ -348,6 +346,26 @@ print(f"X has {8 * 64 * 64 * 8:,} bytes")
 # | dZ = dY · down | 1 | 4 | |
 # | gradient of `up`: X dZ | 3 | 12 | each keeps its own |
 # | term of dX | 1 · 2 = 2 | 4 · 5 = 20 | f: 22 on both |
+
+# %% [markdown]
+# For an operation with a backward pass of your own PyTorch has `torch.autograd.Function`. Autograd records nothing inside
+# these two functions, and may hand the same gradient to other operations, too. Here $y = 2x$:
+
+
+# %%
+class Twice(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return 2 * x
+
+    @staticmethod
+    def backward(ctx, gradient):  # of y
+        return 2 * gradient  # of x
+
+
+x = torch.ones(3, requires_grad=True)
+Twice.apply(x).sum().backward()
+x.grad
 
 # %% [markdown]
 # **Exercise 1.** f and g.
@@ -384,13 +402,14 @@ print(f"GELU of the sum:  {gelu(parts_of_z.sum()).item():.3f}")
 print(f"sum of the GELUs: {gelu(parts_of_z).sum().item():.3f}")
 
 # %% [markdown]
-# So Z would have to be summed first, F = 4C features for each token instead of C. Column, then row is the rule for
-# every pair of linear layers with an *elementwise* operation in between, and none that mixes features, such as a norm.
+# So Z would have to be summed first, F = 4C features for each token instead of C. Column, then row is the rule for every
+# pair of linear layers with an *elementwise* operation in between. One that mixes features, such as a norm, may not stand
+# there.
 #
 # ## 6. Who adds the bias?
 #
-# In a column-parallel layer the bias is split like the columns. In a row-parallel layer every rank has all outputs, as sums over
-# the ranks. With the bias 1 and the partial sums 6 and 60 from above:
+# In a column-parallel layer the bias is split like the columns. In a row-parallel layer every rank has all outputs, as sums
+# over the ranks. With the bias 1 and the partial sums 6 and 60 from above:
 #
 # | | rank 0 | rank 1 | output |
 # |---|---|---|---|
@@ -406,7 +425,7 @@ print(f"sum of the GELUs: {gelu(parts_of_z).sum().item():.3f}")
 # %% exercise="ch12.row_parallel"
 
 # %% [markdown]
-# This page has both layers, and it is all that one has to know of them:
+# Both layers on a page:
 
 # %%
 from dtlearn.tensor_parallel import page_linear
@@ -431,19 +450,19 @@ rank_table(
 )
 
 # %% [markdown]
-# Computation and what is kept are divided by four. Two tensors as large as X are summed up, and no weight is sent nor the
-# gradient of one.
+# Computation, and what is kept inside, are divided by four; X itself is whole on every rank (section 9). Two tensors as large
+# as X are summed up, and no weight is sent nor the gradient of one.
 #
 # The bias of the row-parallel layer is replicated. Does its gradient have to be summed over the ranks? No: it is
 # computed from dY, which is whole and equal on all ranks, and so is the update. The same holds for layer norms and everything
-# else *between* the tensor-parallel regions. In data parallelism, with different samples, every gradient has to be averaged.
+# else *between* the tensor-parallel regions.
 #
 # ## 7. What is a part of attention?
 #
-# Attention (chapter 8) has four matrices. Q, K and V are projections of X, and the output projection follows. With H
-# heads of size D = C/H, head $i$ uses only D columns of Q, K and V, from $iD$ on, and computes
-# $\mathrm{softmax}(Q_i K_i^T / \sqrt{D})\, V_i$, which does not depend on any other head. So attention is split by heads: the
-# projections to Q, K and V are column-parallel, *in whole heads*, and the output projection is row-parallel.
+# Attention (`dtlearn/models/gpt.py`) has four matrices. Q, K and V are projections of X, and the output projection follows.
+# With H heads of size D = C/H, head $i$ uses only D columns of Q, K and V, from $iD$ on, and computes
+# $\mathrm{softmax}(Q_i K_i^T / \sqrt{D})\, V_i$, which does not depend on any other head. So attention is split by heads:
+# the projections to Q, K and V are column-parallel, *in whole heads*, and the output projection is row-parallel.
 #
 # | | shape | communication |
 # |---|---|---|
@@ -453,12 +472,13 @@ rank_table(
 # | heads, side by side | `[B, T, H_t · D]` | none |
 # | output projection | `Y[B, T, C] {U_t}` | g |
 #
-# Once more one f and one g. (Models that keep Q, K and V in one weight have a trap here: Further, "How is a fused weight
-# cut?")
+# Once more one f and one g.
 #
 # ## 8. What does a block send?
 #
-# The embedding and the head are split along the vocabulary (Further). Now everything together, `ParallelGPT`: two training steps on 4 ranks, compared with one process, for every parameter.
+# The embedding and the head are split along the vocabulary: a rank has the logits of some tokens, and the loss is made of
+# maxima and sums that are all-reduced (Further). Everything together is `ParallelGPT`. Two training steps on 4 ranks, each
+# parameter (`full_params` gathers them whole) compared with one process:
 
 
 # %%
@@ -515,31 +535,31 @@ show(
     draw_layer(
         one_layer,
         "Four all-reduces: two forward, two backward",
-        "rank 0 of 4, recorded; 8 sequences of 48 tokens, C = 64, float64; bytes as a ring sends them",
+        "rank 0 of 4, recorded; 8 sequences of 48 tokens, C = F/t = 64, float64; bytes as a ring sends them",
         BETWEEN,
     ),
     alt=layer_words(one_layer),
 )
 
 # %% [markdown]
-# One g and one f each, two all-reduces in forward and two in backward; everything else is local. Each of the four has the size of X: b sequences, s tokens, h features, $bsh$
-# elements (b, s and h are the papers' letters; in code B, T and C). A ring all-reduce of n elements sends $2n(t-1)/t$
-# elements from each rank (chapter 2). So each rank sends
+# One g and one f each, two all-reduces in forward and two in backward; everything else is local. Each of the four has the size
+# of X: b sequences, s tokens, h features, $bsh$ elements (b, s and h are the papers' letters; in code B, T and C). A ring
+# all-reduce of n elements sends $2n(t-1)/t$ elements from each rank (chapter 2). So each rank sends
 #
 # $$4 \cdot 2bsh\,\frac{t-1}{t} = 8bsh\,\frac{t-1}{t}$$
 #
-# elements for a block, forward and backward (Narayanan et al. 2021, arXiv 2104.04473, section 3.2). They grow with h, while the
-# weights grow with $h^2$, and with the *batch*. ZeRO 3 is the opposite: it sends weights, whatever the batch is (chapter 9). And
+# elements for a block, forward and backward (Narayanan et al. 2021, arXiv 2104.04473, section 3.2). They grow with the *batch*
+# and with h, the weights with $h^2$. ZeRO 3 is the opposite: it sends weights, whatever the batch is (chapter 9). And
 # from t = 4 to 8 they hardly grow, from $6bsh$ to $7bsh$, while the computation of a rank halves.
 #
 # ## 9. What is still whole?
 #
-# *Between* the tensor-parallel regions, at the layer norms, the residual sums and dropout, every rank keeps the whole tensor, and
-# all compute the same. But these operations treat each *token* on its own, so there one can divide the tokens, `X[B, T_t, C]`:
-# **sequence parallelism** (Korthikanti et al. 2022, arXiv 2205.05198; chapter 13 has other ways to divide a sequence). At the
-# ends of a region the tensor changes from one division to the other:
+# *Between* the tensor-parallel regions, at the layer norms, the residual sums and dropout, every rank keeps the whole
+# tensor, and all compute the same. But these operations treat each *token* on its own, so there one can divide the tokens,
+# `X[B, T_t, C]`: **sequence parallelism** (Korthikanti et al. 2022, arXiv 2205.05198). At the ends of a region the tensor
+# changes from one division to the other:
 #
-# | | tensor parallelism | with sequence parallelism | backward of that |
+# | | tensor parallelism | with sequence parallelism | its backward pass |
 # |---|---|---|---|
 # | into a tensor-parallel region | f: nothing | all-gather the tokens | reduce-scatter |
 # | out of it | g: all-reduce | reduce-scatter: sum, and each rank keeps its tokens | all-gather |
@@ -656,7 +676,7 @@ rank_table(
                 f"loss {step}": f"{curves[0][way][0][step - 1]:.3f}"
                 for step in (1, 5, 10, 15)
             },
-            "after it, same batch": f"{curves[0][way][2]:.3f}",
+            "after step 15, same batch": f"{curves[0][way][2]:.3f}",
             "saved as one model": f"{curves[0][way][3]:.3f}",
             "a norm's weight, ranks 0 and 3": rounded(
                 (curves[0][way][1] - curves[3][way][1]).abs().max().item()
@@ -670,17 +690,19 @@ rank_table(
 
 # %% [markdown]
 # The four ranks have learned to work together with four different sets of norms, biases and positions. The saved model shows
-# it a little, since it has only one of these sets. A comparison of gradients with one process (section 8) shows it at once, and
-# so does a replicated parameter, which has to be equal on all ranks to the last bit.
+# it a little, since it has only one of these sets. A comparison of parameters with one process (section 8) shows it at once,
+# and so does a replicated parameter, which has to be equal on all ranks to the last bit.
 #
 # ## 11. How many ranks, and when?
 #
 # With more ranks, each computes less, and sends no less. With more ranks than a node has, the same bytes also go through
-# network cards.
+# network cards. How long a block takes, forward and backward, follows from the cost model of chapter 2. Here a GPU computes 400
+# TFLOP/s, about what Llama 3 reached on H100s (2407.21783, table 4). An all-reduce is a ring over all GPUs, or, if that is
+# faster, one that sums up inside each node first and then between the nodes. Nothing is overlapped.
 
 # %%
 two_nodes = dtlearn.predict.choice(
-    "A block of GPT-3 (h = 12,288, one sequence of 2,048 tokens, bf16). Nodes of 8 GPUs with NVLink of 450 GB/s, and one "
+    "A block of GPT-3 (2005.14165: h = 12,288; one sequence of 2,048 tokens, bf16). Nodes of 8 GPUs with NVLink of 450 GB/s, and one "
     "network card of 200 Gb/s (25 GB/s) for each node. The block is computed by 8 GPUs of a node. What happens with t = 16, "
     "on two nodes?",
     {
@@ -692,9 +714,8 @@ two_nodes = dtlearn.predict.choice(
 )
 
 # %% [markdown]
-# The time of a block, forward and backward, by the cost model of chapter 2. A GPU computes 400 TFLOP/s; all-reduces are
-# rings, or hierarchical if that is faster; nothing is overlapped. Rates are nominal: rings measured on NVLink reach about
-# four fifths of 450 GB/s.
+# Rates are nominal (of NVLink's 450 GB/s rings reach 370: [nccl-tests#212](https://github.com/NVIDIA/nccl-tests/issues/212)),
+# latencies are assumed:
 
 # %%
 from dtlearn.collectives.topology import flat, nodes
@@ -745,30 +766,32 @@ show(
 # **When to use it.** For layers that are too wide, for activations that are too large, and for a batch that cannot grow: it is
 # the only strategy so far that computes one sample faster. Keep it inside a node. Otherwise data parallelism is simpler, and
 # sends less if a step has more than about 3h tokens on all ranks together: it all-reduces the gradients of the 12 h² parameters
-# of a block, tensor parallelism four tensors with h elements for each token. Chapter 14 combines all strategies.
+# of a block, tensor parallelism four tensors with h elements for each token.
 
 # %% [markdown]
 # # Further
 #
 # Each section stands alone, after the core path.
 #
-# | section | needs | exercise |
-# |---|---|---|
-# | How is a weight cut, and drawn? | section 2 | 3 |
-# | How is a fused weight cut? | section 7 | 4 |
-# | What if heads are shared? | section 7 | |
-# | How is a vocabulary divided? | section 4 | 5, 6 |
-# | What is split in a GPT, and what does it send? | section 8 | 7 |
-# | What does sequence parallelism keep? | section 9 | 8 |
-# | Which random numbers are equal? | section 7, chapter 8 | 9 |
-# | Can the all-reduce be hidden? | section 4 | |
-# | How long is the gradient, and who saves what? | section 8, chapter 9 | |
-# | What do two nodes cost? | section 11 | |
-# | What if the ranks read different batches? | section 8 | |
-# | Where do the libraries do it? | section 2 | |
-# | Can one split along two dims at once? | section 2 | |
+# | section | needs | minutes | exercise |
+# |---|---|---|---|
+# | How is a weight cut, and initialised? | section 2 | 1 | 3: 12 |
+# | How is a fused weight cut? | section 7 | 3 | 4: 25 |
+# | What if heads are shared? | "How is a fused weight cut?" | 2 | |
+# | How is a vocabulary divided? | section 4 | 4 | 5: 20, 6: 30 |
+# | What is split in a GPT, and what does it send? | section 8 | 2 | 7: 20 |
+# | What does sequence parallelism keep? | section 9 | 3 | 8: 15 |
+# | Which random numbers are equal? | section 7, chapter 8 | 3 | 9: 25 |
+# | Can the all-reduce be hidden? | section 4 | 2 | |
+# | How long is the gradient, and who saves what? | section 8, chapter 9 | 2 | |
+# | What do two nodes cost? | section 11 | 3 | |
+# | What if the ranks read different batches? | section 8 | 1 | |
+# | Where do the libraries do it? | section 8; its table: all | 4 | |
+# | Can one split along two dims at once? | section 9 | 1 | |
+# | What is different on GPUs? | section 8 | 1 | |
+# | Myths, and questions to check yourself | all | 2 | |
 #
-# ## How is a weight cut, and drawn?
+# ## How is a weight cut, and initialised?
 #
 # *Needs: section 2.*
 
@@ -910,8 +933,9 @@ dtlearn.show_source(
 #
 # ## What if heads are shared?
 #
-# *Needs: section 7, and "Grouped queries" above.* In Llama 3 405B, 128 heads of Q share 8 of K and V. With t up to 8 each
-# rank has whole groups. With t = 16 two ranks need one head of K and V, so this head is *replicated* on both:
+# *Needs: "How is a fused weight cut?", its paragraph on grouped queries.* In Llama 3 405B, 128 heads of Q share 8 of K and
+# V. With t up to 8 each rank has whole groups. With t = 16 two ranks need one head of K and V, so this head is *replicated*
+# on both:
 #
 # | 4 query heads, 2 heads of K and V | rank 0 | rank 1 | rank 2 | rank 3 |
 # |---|---|---|---|---|
@@ -958,10 +982,10 @@ for way in ("summed", "not summed"):
 #
 # ## How is a vocabulary divided?
 #
-# *Needs: section 4.* The two largest matrices of most language models are at their ends: the token embedding and the head, V
-# x C each, with V the size of the vocabulary. **The embedding.** Rank $r$ has the rows of its V/t tokens, `E[V_t, C]`, and looks up only these. For all
-# other tokens it contributes zeros. The sum over the ranks is the embedding, since exactly one rank contributes the row of
-# each token. With V = 8 on 2 ranks:
+# *Needs: section 4.* The two largest matrices of most language models are at their ends: the token embedding and the head,
+# V x C each, with V the size of the vocabulary. **The embedding.** Rank $r$ has the rows of its V/t tokens, `E[V_t, C]`,
+# and looks up only these. For all other tokens it contributes zeros. The sum over the ranks is the embedding, since exactly
+# one rank contributes the row of each token. With V = 8 on 2 ranks:
 #
 # | token id | rank 0: ids 0 to 3 | rank 1: ids 4 to 7 | sum |
 # |---|---|---|---|
@@ -1266,10 +1290,11 @@ dtlearn.show_source(
 # gradients are partial, and clipping, or the next forward pass after a step, raises an error. (Megatron-LM's training loop
 # sums them by itself, in `finalize_model_grads`.)
 #
-# **A case from practice.** With FSDP2 and DTensor's sequence parallelism it is FSDP that makes this sum, after backward. It makes
-# it in the format of the gradient, bf16, although `MixedPrecisionPolicy(reduce_dtype=torch.float32)` asks for fp32: the policy
-# is applied to FSDP's own reduce-scatter only. So every torchtitan run with tensor parallelism adds these gradients up in
-# bf16 ([pytorch#190626](https://github.com/pytorch/pytorch/issues/190626), open, with a fix proposed, in November 2026).
+# **A case from practice.** With PyTorch's own sequence parallelism ("Where do the libraries do it?") and `fully_shard`
+# around it (chapter 9) it is FSDP that makes this sum, after backward. It makes it in the format of the gradient, bf16,
+# although `MixedPrecisionPolicy(reduce_dtype=torch.float32)` asks for fp32: the policy is applied to FSDP's own
+# reduce-scatter only. So every torchtitan run with tensor parallelism adds these gradients up in bf16
+# ([pytorch#190626](https://github.com/pytorch/pytorch/issues/190626), open, with a fix proposed, in November 2026).
 #
 # ## Which random numbers are equal?
 #
@@ -1357,8 +1382,8 @@ print("of the last activations:", rounded(off))
 
 # %% [markdown]
 # The activations differ, and still all ranks have the same loss. It is computed from the all-reduced maximum, sum and
-# target logit of the whole vocabulary, which are the same everywhere, right or wrong. So equal losses prove nothing here. Compare
-# a tensor or a parameter that should be replicated. And a recomputation that restores one state only:
+# target logit of the whole vocabulary, which are the same everywhere, right or wrong. So equal losses prove nothing here.
+# Compare a tensor or a parameter that should be replicated. And a recomputation that restores one state only:
 
 # %%
 # %%ranks -o recomputed
@@ -1456,7 +1481,8 @@ for way, seconds in backward.items():
 print(f"the all-reduce alone takes {1e3 * travels:.0f} ms")
 
 # %% [markdown]
-# At most the time of the weight's gradient can be saved, since that is all there is to compute while the all-reduce runs. In
+# At most the time of the weight's gradient can be saved, since that is all there is to compute while the all-reduce runs. (If
+# the first two lines are alike, the processor had no core to spare: then the thread that sends and the product take turns.) In
 # forward there is nothing to overlap with: the next operation needs the sum. That is why tensor parallelism needs fast
 # links: its communication is mostly *exposed*. Newer libraries split a product into pieces, and send one piece while the
 # next is computed, in forward too: with sequence parallelism Megatron-LM does so with `--tp-comm-overlap` (Transformer
@@ -1489,12 +1515,12 @@ for way, norm in norms[0].items():
     print(f"{way}: {norm:.6f}")
 
 # %% [markdown]
-# (Copied heads of K and V are also counted once.)
+# (Copied heads of K and V, see "What if heads are shared?", are also counted once.)
 #
-# **Checkpoints.** A shard is meaningful only if one knows how it was made: along which dim, into how many parts, padded
-# or not. `full_params` gathers the *full* parameters, with the names of the whole model, and `load_full` loads them on
-# any number of ranks. (`reshard_files` does the same from files to files, without ranks.) Four ranks train a GPT, its
-# full parameters are gathered, and groups of two ranks go on with it:
+# **Checkpoints.** A shard is meaningful only if one knows how it was made: along which dim, into how many parts, with rows
+# added to make it divisible or not. `full_params` gathers the *full* parameters, with the names of the whole model, and
+# `load_full` loads them on any number of ranks. (`reshard_files` does the same from files to files, without ranks.) Four
+# ranks train a GPT, its full parameters are gathered, and groups of two ranks go on with it:
 
 # %%
 # %%ranks -o resharded
@@ -1672,10 +1698,11 @@ except Exception as error:
 # %% [markdown]
 # ## Where do the libraries do it?
 #
-# *Needs: section 2.* PyTorch has all this as a kind of tensor. A `DeviceMesh` is a grid of ranks with named axes, and a
-# `DTensor` is a tensor of a global shape with a **placement** on each axis of the mesh: `X[T_t, C]` is `Shard(0)`, `X[T, C_t]`
-# is `Shard(1)`, `X[T, C]` is `Replicate()`, and `Y[T, F] {U_t}` is `Partial()`. `distribute_tensor` makes a DTensor from a
-# whole tensor, `to_local()` returns the shard, and `full_tensor()` the whole tensor again. The four cases of section 2:
+# *Needs: section 8; the table at the end names what all sections of Further have.* PyTorch has all this as a kind of
+# tensor. A `DeviceMesh` is a grid of ranks with named axes, and a `DTensor` is a tensor of a global shape with a
+# **placement** on each axis of the mesh: `X[T_t, C]` is `Shard(0)`, `X[T, C_t]` is `Shard(1)`, `X[T, C]` is `Replicate()`,
+# and `Y[T, F] {U_t}` is `Partial()`. `distribute_tensor` makes a DTensor from a whole tensor, `to_local()` returns the
+# shard, and `full_tensor()` the whole tensor again. The four cases of section 2:
 
 # %%
 # %%ranks --record dtensor_record -o products
@@ -1825,9 +1852,9 @@ print("difference of the loss and of the gradients from one process:", rounded(o
 # not decide by themselves how to split a layer: a plan, or the model's code, says which layers are column-parallel and
 # which are row-parallel.
 #
-# The same tutorial says that PyTorch has nothing of the kind. Another imports DTensor from `torch.distributed._tensor`, a private
-# name of earlier versions, and calls `Shard(1)` "column-wise". That is right for a matrix, but for `linear.weight`, (out, in),
-# `ColwiseParallel` is `Shard(0)` (section 2).
+# The same tutorial says that PyTorch has nothing of the kind. Another imports DTensor from `torch.distributed._tensor`, a
+# private name of earlier versions, and calls `Shard(1)` "column-wise". That is right for a matrix, but for `linear.weight`,
+# (out, in), `ColwiseParallel` is `Shard(0)` (section 2).
 #
 # To read Megatron-LM, begin with `mappings.py`: it is section 4, with `copy_to_tensor_parallel_region` for f and
 # `reduce_from_tensor_parallel_region` for g. Then `layers.py`, where `LinearWithGradAccumulationAndAsyncCommunication` is "Can
@@ -1835,31 +1862,35 @@ print("difference of the loss and of the gradients from one process:", rounded(o
 #
 # ## Can one split along two dims at once?
 #
-# *Needs: section 2.* Here each matrix is divided along one dim, and activations are whole on every rank at some places. In 2-D
-# tensor parallelism the ranks form a square, q by q, and inputs, weights and outputs are all divided along both dims; each
-# product is made by broadcasts along rows and columns of the square. 2.5-D and 3-D variants add copies or a third axis. What a
-# rank keeps and sends falls with more ranks, where it stays level above; it pays at many ranks. But q broadcasts for each
-# product wait for one another, and a node of 8 GPUs is no square. Colossal-AI introduced them
-# ([2-D](https://colossalai.org/docs/features/2D_tensor_parallel/), [3-D](https://colossalai.org/docs/features/3D_tensor_parallel/)), and
-# its present versions no longer support them ([issue 6380](https://github.com/hpcaitech/ColossalAI/issues/6380), 2025); MindSpore has
-# them on Ascend. We know of no large published run with them: sequence parallelism removed the whole activations, and the
-# other ranks of a large job go to data, pipeline and context parallelism.
+# *Needs: section 9.* Here each matrix is divided along one dim, and activations are whole on every rank at some places. In
+# 2-D tensor parallelism the ranks form a square, q by q, and inputs, weights and outputs are all divided along both dims;
+# each product is made by broadcasts along rows and columns of the square. 2.5-D and 3-D variants add copies or a third
+# axis. What a rank keeps and sends falls with more ranks, where it stays level above; it pays at many ranks. But q
+# broadcasts for each product wait for one another, and a node of 8 GPUs is no square. Colossal-AI introduced them
+# ([2-D](https://colossalai.org/docs/features/2D_tensor_parallel/),
+# [3-D](https://colossalai.org/docs/features/3D_tensor_parallel/)), and its present versions no longer support them ([issue
+# 6380](https://github.com/hpcaitech/ColossalAI/issues/6380), 2025); MindSpore has them on Ascend. We know of no large
+# published run with them: sequence parallelism removed the whole activations, and the other ranks of a large job go to
+# data, pipeline and context parallelism.
 #
-# ### On your GPUs
+# ## What is different on GPUs?
 #
-# The cells of this chapter's world run on NCCL when there is a GPU for each rank; emulated links stay on the CPU. Differences
-# in float64 are rounding there, too; the bytes are the same. What will look different: bf16 products no longer agree to 1e-12 with
-# one process, since sums are taken in another order. Measure the share of the all-reduces in a step first, for t = 2 up to the
-# GPUs of a node. `dtlearn bench tensor_parallel` times the layers beside torch's.
+# *Needs: section 8.* The cells of this chapter's world run on NCCL when there is a GPU for each rank; emulated links stay
+# on the CPU. Differences in float64 are rounding there, too; the bytes are the same. What will look different: bf16
+# products no longer agree to 1e-12 with one process, since sums are taken in another order. Measure the share of the
+# all-reduces in a step first, for t = 2 up to the GPUs of a node. `dtlearn bench tensor_parallel` times the layers beside
+# torch's.
 #
-# ### Myths
+# ## Myths, and questions to check yourself
+#
+# *Needs: all.*
 #
 # **"Tensor parallelism is model parallelism by layers."** By layers is the pipeline (chapter 10): a rank has some
 # layers, whole. Here every rank has a part of *every* layer, and all ranks work on the same token at the same time.
 #
-# **"A transformer consists of three kinds of operators: embedding, matrix product, cross entropy."** These are the ones that are
-# split along their weights. Norms, softmax, dropout and residual sums have hardly any weights, but activations: half of what
-# this chapter had to get right is about them.
+# **"A transformer consists of three kinds of operators: embedding, matrix product, cross entropy."** These are the ones
+# that are split along their weights. Norms, softmax, dropout and residual sums have hardly any weights, but activations:
+# half of what this chapter had to get right is about them.
 #
 # **"A split matrix is multiplied in parts, and the results are concatenated."** Only if it was split by columns. If it
 # was split by rows, they are partial sums and have to be added (section 2).
@@ -1867,8 +1898,6 @@ print("difference of the loss and of the gradients from one process:", rounded(o
 # **"Model parallelism solves the communication problem of data parallelism."** It solves a problem of memory. A
 # data-parallel rank sends its gradients once per step, a tensor-parallel rank sends activations or their gradients four
 # times per block and micro-batch.
-#
-# ### Check yourself
 #
 # <details><summary>A layer has <code>weight</code> of shape (1024, 4096) in PyTorch and is column-parallel over 4 ranks.
 # What is the shape on a rank?</summary>
@@ -1901,4 +1930,4 @@ print("difference of the loss and of the gradients from one process:", rounded(o
 #
 # {glossary}
 #
-# Next: chapter 13 divides sequences and experts.
+# Next: chapter 14 combines all strategies. (Chapter 13, which divides sequences and experts, is planned.)

@@ -6,8 +6,9 @@ forward, one backward, it is at most p - r of them on rank r, as many as there a
 last. The bubble is the same.
 
 A rank first makes forward passes, until as many micro-batches are live as may be, or all. Then it makes
-backward and forward passes in turn, and at the end the backward passes that are left. Forward passes begin
-with micro-batch 0, and so do backward passes.
+backward and forward passes in turn, and at the end the backward passes that are left. (Other texts end the
+warm-up one forward pass earlier and call that pass the first of a pair, F and then B. The order is the same.)
+Forward passes begin with micro-batch 0, and so do backward passes.
 
 **Given**, all of them whole numbers: `rank`, r; `num_ranks`, p, 1 or more; `num_microbatches`, m, 1 or more
 and perhaps fewer than p. Rank r holds stage r.

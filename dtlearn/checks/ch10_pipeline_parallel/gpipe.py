@@ -25,6 +25,11 @@ END, STARTS = "min(start + most_live, num_microbatches)", "range(0, num_microbat
 EDITS = (
     Edit("one micro-batch at a time, although more may be live: all forward passes of a group come first",
          {BOTH: 'for microbatch in range(start, end):\n            for op in "FB":'}),
+    Edit("a forward pass goes as soon as one micro-batch is free. The cap is kept, and it is the idea of the next "
+         "section; GPipe makes all backward passes of a group before it begins the next one",
+         {f"    for start in {STARTS}": "    most = min(most_live, num_microbatches)\n    for k in range("
+          "num_microbatches + most):\n        both = ('B', k - most), ('F', k)\n        yield from ((rank, op, at) for "
+          f"op, at in both if 0 <= at < num_microbatches)\n    return\n    for start in {STARTS}"}),
     Edit("all m micro-batches are live at once: only as many as the cap allows may be",
          {STARTS: "range(1)", END: "num_microbatches"}),
     Edit("the backward passes of a group come from its last micro-batch to its first; they too begin with the first",

@@ -42,6 +42,8 @@ EDITS = (
     Edit(f"{FIRST}p - rank even where there are fewer micro-batches",
          {WARM_UP: "num_ranks - 1 - rank",
           COOL_DOWN: "range(max(0, num_microbatches - warm_up), num_microbatches)"}),
+    Edit(f"{FIRST}p - rank even where there are fewer micro-batches, and at the end come backward passes of "
+         "micro-batches that do not exist", {WARM_UP: "num_ranks - 1 - rank"}),
     Edit("after the first backward pass as many more may be live as are done: a forward pass goes next; here a rank "
          "drains, with backward passes alone, and fills again",
          {f"warm_up = {WARM_UP}": "most = num_ranks - rank\n    yield from ((rank, op, k) for first in range(0, "

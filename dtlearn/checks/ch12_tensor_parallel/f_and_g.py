@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+import torch.distributed as dist
 
 from dtlearn.grading import Case, Check, Edit, Finding, Given, Stress
 from dtlearn.runtime.record.record import Record
@@ -13,10 +14,11 @@ from ..sent import no_stores
 from . import MAY_HELP, SOME, groups_of
 
 CASES: dict[str, dict[str, Any]] = {
-    "f, and g": {"runs": ["f", "g"]},
+    "each by itself": {"runs": ["f", "g"]},
     "tensors of other strides": {
-        "says": "tensors and gradients may have any strides (clone(memory_format=torch.contiguous_format))",
-        "runs": ["f", "g of other strides"],
+        "says": "tensors and gradients may have any strides, on each rank others "
+        "(clone(memory_format=torch.contiguous_format))",
+        "runs": ["f of other strides", "g of other strides"],
     },
     "other shapes": {"says": "tensors may have any shape", "runs": ["other shapes"]},
     "g used twice before backward": {
@@ -43,7 +45,7 @@ CASES: dict[str, dict[str, Any]] = {
     },
 }
 # Calls in forward and in backward.
-CALLS = {"f": (0, 1), "g": (1, 0), "g of other strides": (1, 0)}
+CALLS = {"f": (0, 1), "g": (1, 0), "f of other strides": (0, 1), "g of other strides": (1, 0)}
 CALLS |= {"g twice": (2, 0), "other shapes": (1, 1), "no gradients": (1, 0), "a layer": (1, 1)}
 TO_SUM, SUMMED, HAND_ON = "dist.all_reduce(total, group=group)", "return summed(", "return gradient\n"
 CLONE, FIRST, VIEW = "x.clone(memory_format=torch.contiguous_format)", "    class Copy(", "return x.view_as(x)"
@@ -72,10 +74,15 @@ EDITS = (
     Edit("g divides by the number of ranks: a sum is expected", {FORWARD: f"{FORWARD} / {SIZE}"}),
     Edit("g divides the gradient by the number of ranks: it is handed on as it is",
          {HAND_ON: f"return gradient / {SIZE}\n"}),
+    Edit("what was given has changed, in forward (g) and in backward (f): dist.all_reduce works in place; give it a "
+         "clone",
+         {CLONE: "x"}),
     Edit("what was given in forward has changed: dist.all_reduce works in place; give it a clone",
          {FORWARD: "x.copy_(summed(x)); return x.view_as(x)"}),
     Edit("the gradient that was given in backward has changed: autograd may hand the same tensor to another branch, "
          "and dist.all_reduce works in place; give it a clone", {BACK: "return gradient.copy_(summed(gradient))"}),
+    Edit("tensors may have other strides on each rank: clone() keeps them, and all_reduce adds up what lies at the "
+         "same place in memory: clone(memory_format=torch.contiguous_format)", {CLONE: "x.clone()"}),
     Edit("numbers are rounded to 16 bits on the way (float16, bfloat16)",
          {CLONE: "x.bfloat16()", "return total": "return total.to(x.dtype)"}),
     Edit("numbers are rounded to float32 on the way", {CLONE: "x.float()", "return total": "return total.to(x.dtype)"}),
@@ -119,16 +126,19 @@ def on_rank(
     from dtlearn.runtime.recording.phases import phase
 
     f, g = answer(own_group(group))
+    place = dist.get_rank(own_group(group))
     _ = answer(own_group(others)) if others else None
 
     def outputs_of(run: str, x: Any, h: Any, a: Any, b: Any) -> Any:
         """Outputs, what backward begins with, and where gradients are looked for."""
         if run in ("f", "g"):
             return [(f if run == "f" else g)(x)], [dx.clone()], [x]
-        if run == "g of other strides":
-            return [g(x.mT)], [dx.clone().mT], [x]
+        if run.endswith("of other strides"):  # on every other rank of the group they are contiguous
+            kind = torch.preserve_format if place % 2 else torch.contiguous_format
+            return [(f if run[0] == "f" else g)(x.mT.clone(memory_format=kind))], [dx.mT.clone(memory_format=kind)], [x]
         if run == "other shapes":
-            return [f(x.reshape(-1)), g(h.reshape(3, 1, 2))], [dx.flatten(), dz.clone().reshape(3, 1, 2)], [x, h]
+            gradients = [dx.clone().flatten(), dz.clone().reshape(3, 1, 2)]
+            return [f(x.reshape(-1)), g(h.reshape(3, 1, 2))], gradients, [x, h]
         if run == "g twice":
             return [g(x), g(h)], [dx.clone(), dz.clone()], [x, h]
         if run == "no gradients":
@@ -144,7 +154,8 @@ def on_rank(
         for output, gradient in [*zip(outputs, gradients, strict=False)][::-1]:
             _ = output.backward(gradient) if output.requires_grad else None
         unchanged = all(map(torch.equal, gradients, given))
-        facts[run] = {"outputs": kept, "gradients": [one.grad for one in places], "gradients given": unchanged}
+        facts[run] = {"outputs": kept, "gradients": [one.grad for one in places]}
+        facts[run]["gradients given are as before"] = unchanged
         facts[run]["inputs"] = [one.detach() for one in leaves[:2]]
     return facts
 
@@ -163,13 +174,14 @@ def expected(case: Case, given: Given) -> list[dict[str, Any]]:
             right = {
                 "f": ([x], [total["dx"]]),
                 "g": ([total["x"]], [dx]),
+                "f of other strides": ([x.mT], [total["dx"]]),
                 "g of other strides": ([total["x"].mT], [dx]),
                 "other shapes": ([x.reshape(-1), total["h"].reshape(3, 1, 2)], [total["dx"], dz]),
                 "g twice": ([total["x"], total["h"]], [dx, dz]),
                 "no gradients": ([x, total["x"]], []),
                 "a layer": ([y], parts),
             }
-            rest = {"gradients given": True, "inputs": [x, h]}
+            rest = {"gradients given are as before": True, "inputs": [x, h]}
             results[rank] = {
                 r: dict(zip(("outputs", "gradients"), right[r], strict=True)) | rest for r in given[rank]["runs"]
             }

@@ -33,7 +33,8 @@ CASES: dict[str, dict[str, Any]] = {
         "update": True,
     },
     "groups of fewer ranks": {
-        "says": "the ranks of the group have the features, not those of the job: dist.get_rank(group)",
+        "says": "the ranks of the group have the features, not those of the job: dist.get_rank(group), "
+        "dist.get_world_size(group)",
         "groups": SOME,
     },
     "another layer made after it": {
@@ -223,6 +224,9 @@ def expected(case: Case, given: Given) -> list[dict[str, Any]]:
 
 
 def why(case: Case, given: Given, record: Record) -> str:
+    if "groups" in case.params:
+        text = "each rank of the group has 1/t of the columns: dist.get_world_size(group), dist.get_rank(group)"
+        return f"{MAY_HELP}{text}"
     return f"{MAY_HELP}the input features are dim 1 of a weight (out, in), and x has this rank's part of them already"
 
 

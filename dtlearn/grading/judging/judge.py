@@ -179,7 +179,7 @@ def _mutated(rank: int, result: dict[str, Any], inputs: dict[str, Any]) -> Findi
     if finding := difference(inputs.get(name), result.get("now", inputs.get(name)), 0, 0, name):
         how = finding.text.replace("are wrong", "changed").replace("should be", "was").replace("should have", "had")
         text += f" ({how})"
-    advice = f"To find the line, print {name} on rank {rank} after each of yours. "
+    advice = f"To find the line, print {name} on rank {rank} after each line of yours. "
     advice += f"Work on a copy ({_copy(name, inputs.get(name))}): the caller still needs what it gave."
     if "clone" in advice:
         advice += f" `a = {name}` is no copy, and `a += b` changes the tensor itself; `a = a + b` does not."

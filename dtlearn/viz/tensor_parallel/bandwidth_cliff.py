@@ -80,7 +80,7 @@ def bandwidth_cliff(
         ax.set_ylim(0, top)
         ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: format_seconds(value) if value else "0"))
         ax.set_xlabel("t, ranks of the tensor-parallel group")
-        ax.set_ylabel("time of one layer, forward and backward")
+        ax.set_ylabel("time of a block, forward and backward")
         ax.grid(axis="y", color=MUTED, alpha=0.25)
         headline(ax, title, label)
         handles: list[Any] = [

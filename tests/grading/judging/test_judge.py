@@ -44,7 +44,7 @@ def event(op="all_reduce", file=FILE, rank=0, seq=0, nbytes=8):
 def test_a_changed_input_is_named_with_how_to_copy_it():
     result = judged(sent(RIGHT, RIGHT, changed=["x"]))
     assert result.code == "DTL-MUTATED" and result.headline == "rank 0 changed what it was given: x"
-    assert "print x on rank 0 after each of yours" in result.advice
+    assert "print x on rank 0 after each line of yours" in result.advice
     assert "`x.clone()`" in result.advice and "`a += b` changes the tensor itself" in result.advice
 
 

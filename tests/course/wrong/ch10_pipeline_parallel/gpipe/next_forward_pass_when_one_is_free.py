@@ -1,5 +1,5 @@
-# expect: DTL-DIFFICULTY
-# says: after three backward passes memory is free for three more
+# expect: DTL-MISTAKE
+# says: GPipe makes all backward passes of a group
 
 
 def gpipe(rank, num_ranks, num_microbatches, most_live):
