@@ -89,8 +89,11 @@ def from_source(path: Path) -> NotebookNode:
         if exercise := cell.metadata.pop("exercise", None):
             task, cell.source = exercise_cells(path, cell, exercise)
             cells.append(nbformat.v4.new_markdown_cell(task, id=f"{cell.id}-task"))
-        elif cell.cell_type == "markdown" and PLACE in cell.source:
-            cell.source = cell.source.replace(PLACE, glossary(path))
+        elif cell.cell_type == "markdown":
+            # jupytext takes `# #!/bin/bash` for a magic of the notebook, in text too, and drops its `#`.
+            cell.source = re.sub(r"^!/", "#!/", cell.source, flags=re.MULTILINE)
+            if PLACE in cell.source:
+                cell.source = cell.source.replace(PLACE, glossary(path))
         cells.append(cell)
     notebook.cells = cells
     notice = f"<!-- Generated from notebooks/src/{path.name} by tools/build_notebooks.py: edit that file. -->"
