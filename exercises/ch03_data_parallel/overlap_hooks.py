@@ -34,8 +34,9 @@ and b, a, c on rank 1:
 - Launch the buckets in the order of the list on every rank: collectives are matched by order alone.
 - Wait only in `finish()`.
 
-**Tool**: `p.register_post_accumulate_grad_hook(f)` calls `f(p)` each time that `p.grad` is
-complete.
+**Tools**: `p.register_post_accumulate_grad_hook(f)` calls `f(p)` each time that `p.grad` is
+complete. `work = dist.all_reduce(t, async_op=True)` returns at once; after `work.wait()` the sum is
+in `t`.
 
 **Budget**, bytes: n is optimal, the size of all gradients.
 """

@@ -130,6 +130,7 @@ rank_table(places, caption="The environment of each rank (one machine, 4 ranks)"
 #   world sizes.
 # - Replace `%%exercise` in the first line with `%%try`, and the cell only runs your function on a few ranks, on a small
 #   example, and prints what each rank returns. There is no grade.
+# - An answer is graded alone: it knows no name of another cell, nor of another exercise. Define what it uses in it.
 # - Write your own answer: one that imports the course's answer (`dtlearn.collectives`, in chapter 3
 #   `dtlearn.data_parallel`) fails with the code `DTL-RULE-NAME`.
 # - `%hint ch01.who_am_i` gives one hint at a time, and after an attempt `%solution ch01.who_am_i` a worked answer;
@@ -176,8 +177,8 @@ show(
 )
 
 # %% [markdown]
-# The collective that training uses most is **all-reduce**: it combines the tensors of all ranks, by default into their
-# sum, and leaves the result on every rank, in place of the input.
+# The collective that training uses most is **all-reduce**: it combines the tensors of all ranks and leaves the result on
+# every rank, in place of the input. By default it is the sum; with `op=dist.ReduceOp.MAX` it is the maximum.
 
 # %%
 total = dtlearn.predict(
@@ -340,9 +341,9 @@ show(
 # bar is a rank that waits for the last rank to call: an all-reduce cannot finish before that, because every result
 # depends on every rank's input.
 #
-# The all-reduce of the loss carries 4 bytes, but takes much longer than a 26,000th of the other. For messages this
-# small the number of bytes hardly matters. What takes time is the latency of each message, and here also that four
-# ranks share the cores of one machine.
+# The all-reduce of the loss carries 4 bytes, a 26,000th of the other, but takes nearly as long, or even longer. For
+# messages this small the number of bytes hardly matters. What takes time is the latency of each message, and here also
+# that four ranks share the cores of one machine: a rank leaves a call only when it gets a core.
 #
 # ## 6. How does it break?
 #
@@ -360,20 +361,20 @@ hang = dtlearn.predict.choice(
     id="ch01.hang",
 )
 
-# %% jupyter={"source_hidden": true}
-hang.reveal()
-
-# %% [markdown]
-# The next cell hangs. This course has a **watch** that reads which call each rank is in while a cell runs. When some
-# ranks wait for a call that another rank can no longer make, it ends the cell and prints a diagnosis. `--expect
-# deadlock` says that the cell is meant to fail, so that the notebook goes on.
-
 # %%
 # %%ranks --record stuck --expect deadlock
 survivor = f"a variable of rank {rank}"
 total = torch.ones(1, device=device)
 if rank != 1:
     dist.all_reduce(total)
+
+# %% jupyter={"source_hidden": true}
+hang.reveal()
+
+# %% [markdown]
+# The message is not PyTorch's. This course has a **watch** that reads which call each rank is in while a cell runs.
+# When some ranks wait for a call that another rank can no longer make, it ends the cell and prints a diagnosis.
+# `--expect deadlock` says that the cell is meant to fail, so that the notebook goes on.
 
 # %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
 from dtlearn.viz import timeline
@@ -385,7 +386,7 @@ show(
 )
 
 # %% [markdown]
-# Read the message again. It names the ranks that wait, the call, the line, and the rank that never came. A hang is a
+# Read the diagnosis again. It names the ranks that wait, the call, the line, and the rank that never came. A hang is a
 # difference between ranks, so the useful question is not "where do they wait?" but "where did they diverge?".
 #
 # The watch has freed the ranks, and their variables are still there:
@@ -430,12 +431,11 @@ main([])
 #
 # Training takes about 6 floating-point operations per parameter and token, 2 in the forward and 4 in the
 # backward pass (Kaplan et al. 2020, arXiv 2001.08361). GPT-3 has 175 billion parameters and was trained on 300 billion
-# tokens (Brown et al. 2020, arXiv 2005.14165).
+# tokens (Brown et al. 2020, arXiv 2005.14165). NVIDIA's data sheet gives an A100 312 TFLOP/s in dense bf16.
 
 # %%
 years = dtlearn.predict(
-    "How many years does that take on one A100, at 40 % of its 312 TFLOP/s in "
-    "dense bf16?",
+    "How many years does that take on one A100, at 40 % of its 312 TFLOP/s?",
     unit="years",
     id="ch01.years",
 )
@@ -455,7 +455,7 @@ years.reveal(round(seconds / (365.25 * 86400)), flop=flop, days=seconds / 1024 /
 # $\alpha$ the latency of a message and $\beta$ the bandwidth of a link. The first term falls with $N$; the second does
 # not. Beyond some $N$, more ranks no longer make a step faster.
 #
-# Move the sliders. Which of the three brings the speed-up back to the ideal line?
+# Move the sliders. Which of the three can bring the speed-up back to the ideal line?
 
 # %% jupyter={"source_hidden": true}
 from dtlearn.notebook.panels import Slider, slider_panel
@@ -490,7 +490,7 @@ slider_panel(
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# Each of them can, if it makes communication short beside the computation that is left to each rank: a smaller model, a
+# All three, if they make communication short beside the computation that is left to each rank: a smaller model, a
 # faster link, or more computation per step, that is, a larger batch.
 # </details>
 #
@@ -521,21 +521,23 @@ rank_table(
 # %% [markdown]
 # # Further
 #
-# Each section stands alone, after the core path. In a new session, run the first code cell again.
+# Each section needs the core path's sections that its first line names, and nothing else of Further unless it says so.
+# In a new session, run the first code cell again.
 #
-# | section | exercise |
-# |---|---|
-# | How do ranks find each other? | |
-# | What if two ranks both have something to send? | 4 |
-# | Which backend carries the messages? | |
-# | What else has to start equal? | 5 |
-# | How is a job launched, on one machine or several? | |
-# | How are ranks divided into groups? | 6, 7 |
-# | What else makes ranks diverge? | |
-# | How do you find a hang without the watch? | |
-# | Can messages make a barrier? | 8 |
-# | What is different on GPUs? | |
-# | Where does PyTorch do it? | |
+# | section | needs | exercise: minutes |
+# |---|---|---|
+# | How do ranks find each other? | section 2 | |
+# | What if two ranks both have something to send? | section 3 | 4: 12 |
+# | Which backend carries the messages? | section 1 | |
+# | What else has to start equal? | section 4 | 5: 10 |
+# | How is a job launched, on one machine or several? | sections 2 and 7 | |
+# | How are ranks divided into groups? | section 3 | 6: 10, 7: 12 |
+# | What else makes ranks diverge? | section 6 | |
+# | How do you find a hang without the watch? | sections 6 and 7 | |
+# | Can messages make a barrier? | "What if two ranks both have something to send?" | 8: 20 |
+# | What is different on GPUs? | section 3 | |
+# | Where does PyTorch do it? | sections 4 and 7, and "How do ranks find each other?" | |
+# | Myths, and questions to check yourself | the core path, and what each names | |
 #
 # ## How do ranks find each other?
 #
@@ -658,7 +660,7 @@ dtlearn.show_source(train_digits.broadcast_model)
 # %% [markdown]
 # ## How is a job launched, on one machine or several?
 #
-# *Needs: section 7.* On several machines, run one `torchrun` on each, with the same `--master-addr` and its own
+# *Needs: sections 2 and 7.* On several machines, run one `torchrun` on each, with the same `--master-addr` and its own
 # `--node-rank`:
 #
 # ```
@@ -779,7 +781,7 @@ dist.all_reduce(number)
 
 # %% [markdown]
 # **An exception on one rank** also leaves the others waiting, but this time with an error message. Look for the
-# exception, not for the ranks that wait.
+# exception, not for the ranks that wait. (`barrier` returns when all ranks have called it.)
 
 # %%
 # %%ranks --expect error
@@ -790,7 +792,7 @@ dist.barrier()
 # %% [markdown]
 # ## How do you find a hang without the watch?
 #
-# *Needs: section 6.* A script of your own has no watch. By default gloo waits 30 minutes, and NCCL 10. Then gloo
+# *Needs: sections 6 and 7.* A script of your own has no watch. By default gloo waits 30 minutes, and NCCL 10. Then gloo
 # raises an error on the ranks that wait. The traceback shows where they wait; the message says that a send or a receive
 # timed out, but not which rank is missing. NCCL ends the process, and recent releases print the stack of the collective
 # that timed out. PyTorch has three tools that say more. For the first one, a hang; rank 1 has one batch more:
@@ -825,8 +827,8 @@ for entry in entries[first:]:
 # **`TORCH_DISTRIBUTED_DEBUG=DETAIL`** compares the ranks' calls before each collective and raises an error that names
 # both. It slows every call down, so use it only to look for a fault.
 #
-# **`dist.monitored_barrier(timeout=...)`** is a barrier that names a rank that did not come. It needs gloo; in an NCCL
-# job, make a gloo group for it with `dist.new_group(backend="gloo")`.
+# **`dist.monitored_barrier(timeout=...)`** returns when all ranks have called it, or else names one that did not come.
+# It needs gloo; in an NCCL job, make a gloo group for it with `dist.new_group(backend="gloo")`.
 
 # %% tags=["nbval-ignore-output"]
 # %%launch -n 2
@@ -899,7 +901,7 @@ dist.destroy_process_group()
 #
 # ## Where does PyTorch do it?
 #
-# *Needs: sections 4 and 7.*
+# *Needs: sections 4 and 7, and "How do ranks find each other?".*
 #
 # - `init_process_group` is the rendezvous. Without arguments it reads `RANK`, `WORLD_SIZE`, `MASTER_ADDR` and
 #   `MASTER_PORT`.
@@ -909,15 +911,17 @@ dist.destroy_process_group()
 #   still runs (chapter 3).
 
 # %% [markdown]
-# ### Myths
+# ## Myths, and questions to check yourself
+#
+# *Needs: the core path, and what each names.*
 #
 # **"`local_rank = dist.get_rank()`."** Many tutorials write this. It works on one machine. On the second of two
 # machines with 4 GPUs each, ranks are 4 to 7, and `torch.cuda.set_device(4)` fails, because the GPUs there are 0 to 3.
 # Use `LOCAL_RANK`. **"`device = torch.device('cuda:0')`"** puts every process of a machine on its first GPU. The other
 # GPUs are idle, and NCCL refuses by default.
 #
-# **"A master node coordinates the others and monitors them."** The machine at `MASTER_ADDR` holds the store for the
-# rendezvous. In training, all ranks run the same program, and no rank gives orders or collects results unless the
+# **"A master node coordinates the others and monitors them."** At `MASTER_ADDR` processes meet ("How do ranks find each
+# other?"). In training, all ranks run the same program, and no rank gives orders or collects results unless the
 # script says so. It is the launcher that watches processes: each machine's `torchrun` watches the ones it started.
 #
 # **"Distributed training prevents overfitting."** It computes the same result: in section 4 the losses of 1, 2 and 4
@@ -938,10 +942,10 @@ dist.destroy_process_group()
 # 2 x 8 + 5 = 21.
 # </details>
 #
-# <details><summary>Rank 0 prints "saved" and returns, while ranks 1 to 3 wait in a barrier. What did rank 0 do
+# <details><summary>Rank 0 prints "saved" and returns, while ranks 1 to 3 wait in an all-reduce. What did rank 0 do
 # differently?</summary>
 #
-# It never called the barrier. Probably a `barrier` stands inside `if rank != 0`, or a `return` inside `if rank == 0`.
+# It never called it. Probably the call stands inside `if rank != 0`, or a `return` inside `if rank == 0`.
 # </details>
 #
 # <details><summary>You double the number of ranks and keep the global batch. Which of these change: the loss curve, the bytes of
@@ -956,9 +960,10 @@ dist.destroy_process_group()
 # fails, or silently fills one with the other.
 # </details>
 #
-# <details><summary>On a GPU, <code>all_reduce</code> of 1 GB returns after 50 microseconds. Is the network that fast?</summary>
+# <details><summary>("What is different on GPUs?") On a GPU, <code>all_reduce</code> of 1 GB returns after 50 microseconds. Is the
+# network that fast?</summary>
 #
-# No. The call only enqueued the operation. Measure with CUDA events ("What is different on GPUs?").
+# No. The call only enqueued the operation. Measure with CUDA events.
 # </details>
 #
 # ## Glossary

@@ -64,7 +64,8 @@ torch.set_default_device(device)  # where tensors are made, from now on
 #   chapter.
 #
 # Rank r starts with the numbers 10r, 10r + 1, 10r + 2 and 10r + 3. The folded cell calls all eight on four ranks; open
-# it to see the calls.
+# it to see the calls. (The folded cell at the top has given every rank `all_reduce`, the package's, and said on which
+# device tensors are made. `--setup` repeats it on a rank that has to be replaced.)
 
 # %% jupyter={"source_hidden": true}
 # %%ranks -o after
@@ -237,7 +238,7 @@ play_collective(
 # $$\text{sent by each rank} \;=\; \underbrace{(N-1)\frac nN}_{\text{reduce-scatter}} + \underbrace{(N-1)\frac nN}_{\text{all-gather}} \;=\; 2\,\frac{N-1}{N}\,n$$
 #
 # For 2 ranks that is $n$; for 384 ranks it is $1.995\,n$. It stays below twice the tensor for any
-# number of ranks. In no all-reduce in which only ranks add does the busiest rank send less
+# number of ranks. As long as only ranks add, no all-reduce lets its busiest rank send less
 # (Patarasuk and Yuan 2009). With switches that add it can: NVIDIA calls this SHARP.
 
 # %% [markdown]
@@ -258,9 +259,6 @@ hang = dtlearn.predict.choice(
     id="ch02.hang",
 )
 
-# %% jupyter={"source_hidden": true}
-hang.reveal()
-
 # %%
 # %%ranks --expect deadlock
 # On the CPU: NCCL would queue the send, and the GPU would hang.
@@ -269,21 +267,24 @@ x = torch.ones(1, device="cpu")
 dist.send(x, (rank + 1) % world_size, group=gloo)
 dist.recv(x, (rank - 1) % world_size, group=gloo)
 
+# %% jupyter={"source_hidden": true}
+hang.reveal()
+
 # %% [markdown]
 # Three remedies:
 #
 # 1. **Order the calls.** In each pair of ranks one sends first and the other receives first.
-# 2. **Do not wait.** `isend` and `irecv` return at once with a handle, and `wait()` on the handle
-#    comes later. With gloo, messages that have been started do not block each other. Until `wait()`
-#    returns, do not write to a tensor that an `isend` is sending, and do not read a tensor that an
-#    `irecv` is filling.
+# 2. **Do not wait.** `isend` and `irecv` return at once with a handle, and `wait()` on the handle comes later:
+#    `handle = dist.isend(x, right); dist.recv(y, left); handle.wait()`. With gloo, messages that have been started do
+#    not block each other. Until `wait()` returns, do not write to a tensor that an `isend` is sending, and do not read
+#    a tensor that an `irecv` is filling.
 # 3. **Hand all messages over at once.** `batch_isend_irecv` takes a list of sends and receives. On NCCL this is
 #    the safe one (Further, "What hangs on NCCL?").
 #
 # Now write the two halves of the ring, then the all-reduce. To see what your function returns on
 # two ranks before it is graded, replace `%%exercise` in the first line of the cell by `%%try`.
 #
-# **Exercises 1, 2 and 3.** The ring.
+# **Exercises 1, 2 and 3.** The ring. (Each is graded alone: the third does not know the functions of the others.)
 
 # %% exercise="ch02.ring_reduce_scatter"
 
@@ -307,14 +308,13 @@ dtlearn.show_source(ring.all_reduce)
 
 # %% [markdown]
 # Printed for three ranks, the plan is the table of section 3 with chunks 0, 1 and 2 for a, b and c. `+>`
-# adds, `->` replaces, and the number of the chunk follows the colon. Steps count from 0.
+# adds, `->` replaces, and the number of the chunk follows the colon.
 
 # %%
 print(ring.all_reduce(3))
 
 # %% [markdown]
-# A plan is plain data, so the same plan can be run on ranks, its cost can be computed, and it can be checked without
-# any ranks. The tests of the package check every algorithm for up to 16 ranks in this way.
+# A plan is plain data: it can be run on ranks, its cost computed, and checked without any ranks.
 #
 # In the ring each chunk is summed once, in one order around the ring, and then copied. So all ranks
 # end with the same bits. This matters: floating-point addition is not associative, and if ranks
@@ -324,7 +324,7 @@ print(ring.all_reduce(3))
 #
 # A message of $n$ bytes takes $\alpha + n/\beta$ seconds, with a latency $\alpha$ in seconds and a
 # bandwidth $\beta$ in bytes per second. This is the **alpha-beta model** (Hockney 1994). It ignores
-# switches and cables, and is still accurate enough to choose an algorithm.
+# switches and cables.
 #
 # In a collective, count the messages that follow one another and the bytes that they carry. Each of
 # these messages costs $\alpha$, and each byte costs $1/\beta$.
@@ -335,14 +335,15 @@ print(ring.all_reduce(3))
 # | ring | $2(N-1)$ | $2\frac{N-1}{N}\,n$ |
 # | tree | $2\lceil\log_2 N\rceil$ | $2\lceil\log_2 N\rceil\, n$ |
 #
-# A **tree** needs few messages in a row, because the number of ranks that have the data doubles in
-# every step. Each message is the whole tensor. A tree all-reduce is a reduce up the tree and a broadcast down the tree.
+# In a **tree** the number of ranks that have the data doubles in every step, and each message is the whole tensor. A
+# tree all-reduce is a reduce up the tree and a broadcast down the tree.
 
 # %%
-small = dtlearn.predict.choice(
-    "64 ranks, 1 kB, latency 5 us, bandwidth 12.5 GB/s. Which all-reduce is faster?",
-    {"A": "the ring", "B": "the tree", "C": "no difference"},
-    id="ch02.small",
+crossing = dtlearn.predict(
+    "64 ranks, latency 5 us, bandwidth 12.5 GB/s. For which size of the tensor do the "
+    "ring and the tree take the same time? (Calculate.)",
+    unit="MB",
+    id="ch02.crossing",
 )
 
 # %% jupyter={"source_hidden": true}
@@ -350,7 +351,10 @@ from dtlearn.collectives import cost, ring, topology, tree
 
 link = topology.flat(5e-6, 12.5e9)
 size = cost.crossover(tree.all_reduce(64), ring.all_reduce(64), link)
-small.reveal(crossover=size / 1e6)
+in_tree, in_ring = (
+    cost.plan_seconds(module.all_reduce(64), 1e3, link) for module in (tree, ring)
+)
+crossing.reveal(round(size / 1e6, 2), tree=1e6 * in_tree, ring=1e6 * in_ring)
 
 # %% [markdown]
 # **Does the model hold?** We test it on an emulated link: `Link` delays what the ranks really send,
@@ -388,26 +392,27 @@ for name, seconds in measure.slowest(on_slow_link.values).items():
             f"points at most {100 * off:.0f}% above the model",
         )
     )
-crossing = cost.crossover(tree.all_reduce(8), ring.all_reduce(8), model_link)
+equal_at = cost.crossover(tree.all_reduce(8), ring.all_reduce(8), model_link)
 show(
     cost_curves(
         curves,
         "All-reduce on 8 ranks: model and measurement",
         f"best of 2; emulated link: {slow}",
-        crossings={f"ring faster from {crossing / 1e3:.0f} kB": crossing},
+        crossings={f"ring faster from {equal_at / 1e3:.0f} kB": equal_at},
     ),
     alt="Seconds over bytes of the tensor, both axes logarithmic, for the ring and the "
     "tree all-reduce on 8 ranks over an emulated link of 20 ms and 100 Mb/s. Lines: the "
     "model. Points: measured. For small tensors both are flat and the tree takes less "
     "than half of the ring's time; for large ones the tree's time rises faster and the "
-    f"ring is faster. The lines cross at {crossing / 1e3:.0f} kB.",
+    f"ring is faster. The lines cross at {equal_at / 1e3:.0f} kB.",
 )
 
 # %% [markdown]
 # On the left the tensors are **latency-bound**: the time hardly depends on the size. On the right, the
 # tree first, they become **bandwidth-bound**: most of the time is transfer, and it grows with the size.
 # The measured points lie above the lines (the legend says how far), because the model leaves out our
-# Python code, copies and additions; the busier the machine, the higher they lie.
+# Python code, copies and additions; the busier the machine, the higher they lie. To choose an algorithm, its order is
+# enough: which is faster for small tensors, and which for large ones.
 #
 # ## 7. Which one when?
 #
@@ -425,27 +430,29 @@ show(
 # %% [markdown]
 # # Further
 #
-# Each section stands alone, after the core path. In a new session run the two folded cells at the top again.
+# Each section needs the core path's sections that its first line names, and nothing else of Further unless it says so.
+# In a new session run the two folded cells at the top again.
 #
-# | section | exercise |
-# |---|---|
-# | What hangs on NCCL? | 4 |
-# | How does a tree send? | 5 |
-# | How does each rank send to each other one? | 6 |
-# | Can one compute the cost of any collective? | 7 |
-# | What if links differ? | 8 |
-# | Can a tree be as fast as a ring? | |
-# | Does the model hold on this machine? | |
-# | What does nccl-tests print? | |
-# | Which algorithm does a library choose? | |
-# | Which calls take one tensor? | |
-# | Do all ranks get the same bits? | |
-# | Is every collective a barrier? | |
-# | What is different on GPUs? | |
+# | section | needs | exercise: minutes |
+# |---|---|---|
+# | What hangs on NCCL? | sections 4 and 5 | 4: 15 |
+# | How does a tree send? | section 6 | 5: 15 |
+# | How does each rank send to each other one? | section 4 | 6: 15 |
+# | Can one compute the cost of any collective? | sections 5 and 6 | 7: 10 |
+# | What if links differ? | sections 3 to 6 | 8: 30 |
+# | Can a tree be as fast as a ring? | section 6 | |
+# | Does the model hold on this machine? | section 6 | |
+# | What does nccl-tests print? | section 6 | |
+# | Which algorithm does a library choose? | section 7, "Can a tree be as fast as a ring?" and "What does nccl-tests print?" | |
+# | Which calls take one tensor? | section 1 | |
+# | Do all ranks get the same bits? | section 5 | |
+# | Is every collective a barrier? | section 1 | |
+# | What is different on GPUs? | section 1 | |
+# | Myths, and questions to check yourself | the core path, and what each names | |
 #
 # ## What hangs on NCCL?
 #
-# *Needs: section 4.* The second remedy is not safe there. `isend` and `irecv` return at once too, but they only put the
+# *Needs: sections 4 and 5.* The second remedy is not safe there. `isend` and `irecv` return at once too, but they only put the
 # message on a CUDA stream, a queue of work for the GPU. If two ranks both queue a send to each other and then a
 # receive, each send can wait for a receive that is queued behind the other send: a deadlock
 # ([NVIDIA/nccl#479](https://github.com/NVIDIA/nccl/issues/479)). Small messages may pass, because NCCL buffers them.
@@ -526,7 +533,7 @@ show(
 # %% [markdown]
 # ## Can one compute the cost of any collective?
 #
-# *Needs: section 6.*
+# *Needs: sections 5 and 6.*
 #
 # **Exercise 7.** Ring or tree, as a function.
 
@@ -575,7 +582,7 @@ rank_table(
 # %% [markdown]
 # ## What if links differ?
 #
-# *Needs: section 6.* A DGX H100 node has 8 GPUs. Each GPU has NVLink to the node's NVSwitches, 450 GB/s each way (the
+# *Needs: sections 3 to 6.* A DGX H100 node has 8 GPUs. Each GPU has NVLink to the node's NVSwitches, 450 GB/s each way (the
 # data sheet's 900 GB/s are both ways together), and a network card of 400 Gb/s, which is 50 GB/s: a ninth. Nodes are
 # mounted in racks. A **leaf switch** connects the nodes of a rack, and every leaf switch is connected to every **spine
 # switch**, so that any two racks are equally far apart. If the uplinks of a leaf carry less than the cards below it can
@@ -685,9 +692,10 @@ show(
 )
 
 # %% [markdown]
-# No algorithm is best for all sizes, which is why libraries choose one by size and topology. (16 pieces
-# are too many for 1 MB; our double tree takes 0.4 ms with 2.) The latencies in this model are orders
-# of magnitude, so trust the large ratios only.
+# No algorithm is best for all sizes, which is why libraries choose one by size and topology. (Two of the bars are
+# explained elsewhere: halving-doubling in "Can one compute the cost of any collective?", the double tree in "Can a tree
+# be as fast as a ring?". 16 pieces are too many for 1 MB; our double tree takes 0.4 ms with 2.) The latencies in this
+# model are orders of magnitude, so trust the large ratios only.
 #
 # Here is the package's plan. `renamed` runs a ring's plan among other ranks.
 
@@ -760,8 +768,8 @@ rank_table(rows, caption="Model: all-reduce on 64 ranks, links of 5 us and 12.5 
 
 # %% [markdown]
 # Our double tree follows a simple greedy schedule. For 100 MB it takes 1.4 times as long as the ring;
-# with the schedule of the paper it would take about as long. Now measured, with 4 MB on 4 ranks and
-# an emulated link of 100 Mb/s and 100 us:
+# with the schedule of the paper it would take about as long. Now measured, with 4 MB on 4 ranks and an emulated link of
+# 100 Mb/s and 100 us, beside halving-doubling, which pairs ranks that are N/2, N/4, ... apart:
 
 # %% tags=["nbval-ignore-output"]
 import time
@@ -809,8 +817,7 @@ rank_table(
 )
 
 # %% [markdown]
-# The double tree is furthest above its model. It sends the most messages, in 33 steps, and each message
-# costs CPU time that the model leaves out.
+# The double tree sends the most messages, in 33 steps, and each message costs CPU time that the model leaves out.
 #
 # ## Does the model hold on this machine?
 #
@@ -899,13 +906,13 @@ rank_table(
 #
 # ## Which algorithm does a library choose?
 #
-# *Needs: section 7.*
+# *Needs: section 7, "Can a tree be as fast as a ring?" and "What does nccl-tests print?".*
 #
 # | library | all-reduce |
 # |---|---|
 # | gloo | ring, over TCP |
 # | NCCL | ring, double binary tree, and additions in the switch (NVLS in NVSwitch, SHARP in InfiniBand); chosen by size and topology; `NCCL_ALGO` forces one, `NCCL_DEBUG=INFO` shows what was found |
-# | MPI (MPICH) | recursive doubling for short messages, Rabenseifner's halving-doubling for long ones (Thakur, Rabenseifner and Gropp 2005) |
+# | MPI (MPICH) | for short messages recursive doubling: ranks 1, 2, 4, ... apart exchange and add the whole tensor; for long ones halving-doubling: in such pairs first a reduce-scatter, then an all-gather, by halves (Thakur, Rabenseifner and Gropp 2005) |
 #
 # NCCL's ring is not a flat ring through all ranks. NCCL builds several rings; each passes through the GPUs of a node
 # over NVLink and leaves the node by another card, so that all cards are used.
@@ -1055,8 +1062,11 @@ rank_table(
 # result; the CPU goes on. So `time.perf_counter()` around such a call measures almost nothing: use
 # `torch.cuda.synchronize()` before both readings, or CUDA events. With gloo, `wait()` blocks the CPU
 # until the result is there.
+
+# %% [markdown]
+# ## Myths, and questions to check yourself
 #
-# ### Myths
+# *Needs: the core path, and what each names.*
 #
 # **"All-reduce synchronises the data blocks, so that every rank has the same data."** It replaces
 # every rank's tensor by the *sum*. The operands are gone: in section 1 no rank can recover another
@@ -1072,9 +1082,9 @@ rank_table(
 # all-gather. Both together are the all-reduce.
 #
 # **"All-reduce is a reduce on one node plus a broadcast."** (And all-gather a gather plus a broadcast.) The result is
-# the same, the cost is not. In a star the root's link carries $(N-1)\,n$ bytes each way. In a tree that is not
-# pipelined the whole tensor is sent $\lceil\log_2 N\rceil$ times in a row each way. A pipelined double tree needs about
-# $2n$, like the ring.
+# the same, the cost is not. In a star the root's link carries $(N-1)\,n$ bytes each way. In section 6's tree the whole
+# tensor is sent $\lceil\log_2 N\rceil$ times in a row each way. ("Can a tree be as fast as a ring?" has one that needs
+# about $2n$, like the ring.)
 #
 # **"After reduce-scatter every rank has a partial sum, and the all-gather adds these up."** In section 1
 # rank 0 has 60: the *complete* sum of *one part*. The all-gather joins the parts and adds nothing.
@@ -1092,7 +1102,7 @@ rank_table(
 # 2 x 7/8 x 800 MB = 1,400 MB in 14 messages of 100 MB.
 # </details>
 #
-# <details><summary>busbw is 40 GB/s on links of 50 GB/s, algbw is 21 GB/s. How many ranks?</summary>
+# <details><summary>("What does nccl-tests print?") busbw is 40 GB/s on links of 50 GB/s, algbw is 21 GB/s. How many ranks?</summary>
 #
 # busbw / algbw = 2 (N-1)/N = 1.905, so N = 21.
 # </details>
@@ -1108,7 +1118,8 @@ rank_table(
 # 3 steps. After them 2, 4 and 5 ranks have the data; in the last step the root sends to the fifth.
 # </details>
 #
-# <details><summary>Two ranks call isend to each other, then irecv, then wait. On which backend can this hang?</summary>
+# <details><summary>("What hangs on NCCL?") Two ranks call isend to each other, then irecv, then wait. On which backend can
+# this hang?</summary>
 #
 # On NCCL, where both sends are queued in front of the receives. Use batch_isend_irecv.
 # </details>

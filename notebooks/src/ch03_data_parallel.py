@@ -3,18 +3,18 @@
 #
 # **The question.** How do copies of a model stay one model?
 #
-# Builds on: chapter 2. Ranks: 4; what is measured on an emulated link uses 2. Time: 76 minutes for the core path; the
+# Builds on: chapter 2. Ranks: 4; what is measured on an emulated link uses 2. Time: 75 minutes for the core path; the
 # sections of "Further" in any order, when you need them.
 #
 # | core path | what | minutes |
 # |---|---|---|
-# | 1. How many models are four copies? | one step, no communication | 5 |
+# | 1. How many models are four copies? | one step, no communication | 4 |
 # | 2. Which rank sees which sample? | a sampler | 3, and exercise 1: 12 |
-# | 3. How do gradients become one? | the naive way | 4, and exercise 2: 12 |
+# | 3. How do gradients become one? | the naive way | 3, and exercise 2: 12 |
 # | 4. What is slow about it? | a recorded step | 2 |
-# | 5. How can communication hide? | buckets and hooks; the exercise is a stretch | 5, and exercise 3: 20 |
-# | 6. What does it gain? | naive, ours and torch's, measured | 4 |
-# | 7. How does it break? | a sum in place of a mean | 3 |
+# | 5. How can communication hide? | buckets and hooks; the exercise is a stretch | 4, and exercise 3: 25 |
+# | 6. What does it gain? | naive, ours and torch's, measured | 3 |
+# | 7. How does it break? | a sum in place of a mean | 2 |
 # | 8. How far does it scale? | the arithmetic, and when to use it | 6 |
 #
 # After it you can write a training loop in which N ranks make the same step as one process, say what PyTorch's DDP does
@@ -86,7 +86,7 @@ print("biases of the last layer:", *[f"{b:.4f}" for b in biases[:4]])
 # %% [markdown]
 # The copies stay equal if three things hold:
 #
-# 1. They **start equal**: rank 0 broadcasts its parameters.
+# 1. They **start equal**: rank 0 broadcasts its parameters (and whatever else the model stores).
 # 2. They all **step with the same gradient**: the mean of the gradients of all ranks.
 # 3. They use the **same optimizer**, in the same state.
 #
@@ -147,7 +147,8 @@ show(
 # %% [markdown]
 # ## 3. How do gradients become one?
 #
-# After backward, each parameter holds a local gradient. The naive way averages them one parameter at a time:
+# After backward, each parameter holds a local gradient. The naive way averages them one parameter at a time. (Where
+# nobody has a gradient it leaves zeros; exercise 2 does better.)
 
 # %%
 from dtlearn.data_parallel import naive
@@ -156,7 +157,8 @@ dtlearn.show_source(naive.average_gradients, docstring=False)
 
 # %% [markdown]
 # `NaiveDataParallel` wraps a model: it broadcasts rank 0's parameters at the start, and calls this function at the end
-# of `backward()`.
+# of `backward()`. We try it on the course's `GPT`, a small language model; `corpus` has its text, and
+# `next_token_loss` is its loss.
 
 # %%
 how_many = dtlearn.predict(
@@ -213,10 +215,11 @@ print(f"different versions of the last layer, bit by bit: {len(bits)}")
 # ## 4. What is slow about it?
 #
 # Two things. Each call costs a latency. And all communication happens after backward, while the
-# processors are idle. Here is one step of two ranks, with an **emulated link** of 1 Gb/s between them: the calls
-# really wait as long as they would there. The model is an MLP of 2.6 million parameters in ten layers. The batch size
-# is chosen such that forward and backward together take about as long as the communication, on whatever machine this
-# is. Of five recorded steps the fastest is drawn, here and below.
+# processors are idle. Here is one step of two ranks, with an **emulated link** of 1 Gb/s between them: no call ends
+# sooner than it would there. The model is an MLP of 2.6 million parameters in ten layers. The batch size is chosen such
+# that on a quiet machine forward and backward together take about as long as the communication. Of five recorded steps
+# the fastest is drawn, here and below. Exposed time includes waiting for a rank that comes late; on a busy machine that
+# can be much.
 
 # %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
 from dtlearn.data_parallel import measure
@@ -265,8 +268,9 @@ for name, parameter in model.named_parameters():
 model(torch.randn(8, 64).to(device)).sum().backward()
 
 # %% [markdown]
-# With buckets, the hook of a bucket's last gradient launches its all-reduce with `async_op=True`, and backward goes
-# on. This is one recorded step, with an MLP of six layers and buckets of 2 MiB:
+# With buckets, the hook of a bucket's last gradient launches its all-reduce with `async_op=True`: the call returns at
+# once with a handle, whose `wait()` comes after backward. This is one recorded step, with an MLP of six layers and
+# buckets of 2 MiB. The link carries one bucket at a time:
 
 # %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
 from dtlearn.models import MLP
@@ -292,12 +296,15 @@ show(
     alt="Four columns, joined by arrows. First: six layers in the order of backward, the "
     "last one on top. Second: three buckets with the gradients of two layers each. Third: "
     "backward as a bar, with time downward; a line marks where both gradients of a bucket "
-    "are there and its all-reduce is launched. Fourth: the link, on the same time axis, "
-    "which carries one all-reduce after the other. It is busy after backward has ended: "
-    "that part is exposed.",
+    "are there and its all-reduce is launched. Fourth: the all-reduces on the same time "
+    "axis, one after the other, each until rank 0 saw its end. The last goes on after "
+    "backward has ended: that part is exposed.",
 )
 
 # %% [markdown]
+# A bar of the fourth column ends when rank 0 notices that the data have come. A rank whose cores are busy notices late:
+# that bar is too long then, and the next one too short.
+#
 # Buckets are launched in the order of the plan, **not** in the order in which they become full. Ranks may compute
 # their gradients in different orders, but the k-th all-reduce of a rank is matched with the k-th of the others.
 # Launch what is ready first, and bucket 3 of one rank is added to bucket 4 of another: silently, if they have the
@@ -349,8 +356,8 @@ for what in (snapshot_gradients, snapshot_parameters):
 print("after 3 steps gradients and parameters agree within 1e-5")
 
 # %% [markdown]
-# Now the time, with the ten layers of section 4, in ten buckets. Steps are taken in turns: without communication,
-# naive, ours, torch's.
+# Now the time, with the ten layers of section 4, in ten buckets. Five rounds are timed, each with four steps in turns:
+# without communication, naive, ours, torch's. The answer is the median of the five ratios, naive to ours.
 
 # %%
 faster = dtlearn.predict(
@@ -386,6 +393,8 @@ show(
 )
 medians = [f"{way} {1e3 * sorted(took[way])[2]:.0f} ms" for way in took]
 print("Median steps:", ", ".join(medians), "('local' does not communicate)")
+ratios = [f"{a / b:.1f}" for a, b in zip(took["naive"], took["ours"], strict=True)]
+print("Naive to ours, round by round:", ", ".join(ratios))
 
 # %% [markdown]
 # A step with overlap can take longer than the exposed time in the figure explains. Exposed is only the time in which a
@@ -393,8 +402,8 @@ print("Median steps:", ", ".join(medians), "('local' does not communicate)")
 # figure gives for backward. Here the threads that send share the CPU's cores with backward; on a GPU, NCCL's kernels
 # occupy some of its multiprocessors and memory bandwidth. Gradients are also copied into buckets and out of them.
 #
-# These are measurements of a shared machine. Run the cells again and they change; on a busy machine all of them grow,
-# and torch's step may be no faster than the naive one.
+# These are measurements of a shared machine, and the steps drawn are not those timed. Run the cells again and they
+# change; on a busy machine all of them grow, and torch's step may be no faster than the naive one.
 #
 # ## 7. How does it break?
 #
@@ -468,20 +477,20 @@ rank_table(
             ("Ethernet, 10 Gb/s", 1.25e9),
         )
     ],
-    caption="Least tokens per GPU and step that hide a bf16 all-reduce, at 400 TFLOP/s",
+    caption="Fewest tokens per GPU and step that hide a bf16 all-reduce, at 400 TFLOP/s",
 )
 
 # %% [markdown]
-# A GPU with 8,000 tokens per step (two sequences of 4,096) just about hides it on a link of 400 Gb/s, and is far from
-# it on 10 Gb/s.
+# (NVIDIA's data sheet gives an H100 989 TFLOP/s in dense bf16; 400 are 40 % of it.) A GPU with 8,000 tokens per step (two
+# sequences of 4,096) just about hides it on a link of 400 Gb/s, and is far from it on 10 Gb/s.
 #
 # And a model that exists: GPT-2 XL, 1.56 billion parameters, bfloat16 gradients, buckets of 25 MiB, 0.3 s of forward
 # and 0.6 s of backward on each GPU (assumed, not measured). The optimizer's step is left out.
 
 # %%
 worth = dtlearn.predict(
-    "With links of 10 Gb/s, how many GPUs (1, 2, 4, 8, ...) does it take to process "
-    "more samples per second than one GPU alone?",
+    "With links of 10 Gb/s, how many GPUs (2, 4, 8, ...) does it take to process more "
+    "samples per second than one GPU alone? (Calculate.)",
     id="ch03.worth",
 )
 
@@ -552,25 +561,26 @@ show(
 # %% [markdown]
 # # Further
 #
-# Each section stands alone, after the core path. In a new session run the two folded cells at the top
-# again, and the cells of the sections that are needed.
+# Each section needs the core path's sections that its first line names, and nothing else of Further unless it says so.
+# In a new session run the two folded cells at the top again, and the cells of the sections that are needed.
 #
-# | section | exercise |
-# |---|---|
-# | What if data are streamed? | |
-# | Can one average parameters instead? | |
-# | How does one accumulate gradients? | 4 |
-# | What if the parts are not equally large? | 5 |
-# | What if a rank has more batches, or a parameter no gradient? | |
-# | What does batch normalisation see? | |
-# | How does one evaluate on N ranks? | 6 |
-# | How large is a bucket? | 7 |
-# | What else does torch's DDP do? | |
-# | How large may a batch be? | |
-# | Does the prediction hold on this machine? | |
-# | Which bugs hide in a training loop? | 8 |
-# | Where do the libraries do it? | |
-# | What is different on GPUs? | |
+# | section | needs | exercise: minutes |
+# |---|---|---|
+# | What if data are streamed? | section 2 | |
+# | Can one average parameters instead? | section 1 | |
+# | How does one accumulate gradients? | section 6 | 4: 10 |
+# | What if the parts are not equally large? | section 1 | 5: 10 |
+# | What if a rank has more batches, or a parameter no gradient? | sections 2 and 6 | |
+# | What does batch normalisation see? | section 1 | |
+# | How does one evaluate on N ranks? | section 2 | 6: 12 |
+# | How large is a bucket? | section 5 | 7: 12 |
+# | What else does torch's DDP do? | section 6 | |
+# | How large may a batch be? | section 1 | |
+# | Does the prediction hold on this machine? | sections 4 to 8 | |
+# | Which bugs hide in a training loop? | sections 2 and 3 | 8: 25 |
+# | Where do the libraries do it? | section 6; the last column: chapter 9 | |
+# | What is different on GPUs? | section 6, and "How does one accumulate gradients?" | |
+# | Myths, and questions to check yourself | the core path, and what each names | |
 #
 # ## What if data are streamed?
 #
@@ -603,7 +613,7 @@ class MyPart(IterableDataset):
 print(torch.cat(list(DataLoader(MyPart(range(14)), batch_size=2))).tolist())
 
 # %% [markdown]
-# Ranks 0 and 1 get one sample more than the others ("What if a rank has more batches?" shows what that does). For
+# Ranks 0 and 1 get one sample more than the others. If that makes one batch more, they wait for the others in it. For
 # streams the usual remedy is to fix the number of steps of an epoch.
 #
 # ## Can one average parameters instead?
@@ -723,7 +733,7 @@ dtlearn.show_source(token_mean.scale_for_averaging, docstring=False)
 #
 # ## What if a rank has more batches, or a parameter no gradient?
 #
-# *Needs: section 6.* Suppose that rank 0 has 3 batches left and the others 2. In the third step rank 0 waits for an
+# *Needs: sections 2 and 6.* Suppose that rank 0 has 3 batches left and the others 2. In the third step rank 0 waits for an
 # all-reduce that the others never call.
 
 # %%
@@ -906,7 +916,7 @@ for b in gradient_buckets.plan_buckets(sizes, cap=2 << 20, first_cap=None):
 # running means, before each forward pass (unless told not to). They let you replace the all-reduce by a communication
 # hook (chapter 5). They can keep the gradients in the buckets, to save memory; and they find unused parameters.
 #
-# torch's logs its buckets. Those of the two models of section 6:
+# torch's DDP logs its buckets. Those of the two models of section 6:
 
 # %%
 # %%ranks -r 0
@@ -1162,7 +1172,7 @@ print("A step without communication, on 1, 2 and 4 ranks:", ", ".join(alone))
 
 # %% [markdown]
 # The measured points lie below the curve. On a quiet machine the printed line says why: it shows how much slower
-# a step is when all ranks compute at once: they share the machine's memory bandwidth and, with more ranks than cores,
+# a step is when all ranks compute at once. They share the machine's memory bandwidth and, with more ranks than cores,
 # take turns on the cores. None of that is communication. What remains is the slowdown of backward by the transfers
 # next to it, which the model leaves out (section 6). Measure scaling where each rank has its own device.
 #
@@ -1190,7 +1200,7 @@ print("A step without communication, on 1, 2 and 4 ranks:", ", ".join(alone))
 #
 # ## Where do the libraries do it?
 #
-# *Needs: section 6; the last column is chapter 9's.*
+# *Needs: section 6; the last column: chapter 9.*
 #
 # | | `nn.DataParallel` | `DistributedDataParallel` | FSDP (`fully_shard`) |
 # |---|---|---|---|
@@ -1221,14 +1231,17 @@ main()
 # %% [markdown]
 # ## What is different on GPUs?
 #
-# *Needs: section 6.* The cells of this chapter's world run on NCCL when each rank has a GPU; the emulated link stays on
+# *Needs: section 6, and "How does one accumulate gradients?".* The cells of this chapter's world run on NCCL when each rank has a GPU; the emulated link stays on
 # the CPU. There backward only *enqueues* kernels, and the all-reduces run on a stream of their own. `torch.profiler`
 # draws section 5's picture: check whether NCCL's kernels run at the same time as those of backward, or after them.
 # Measure what is exposed as a step of DDP, less one inside `no_sync()`, which sends nothing; and leave the first steps
 # out. Chapter 14 relates the time of a step to the peak of the hardware (MFU), and combines DDP with other strategies:
 # there a `DeviceMesh` says which ranks hold copies of the same shard.
+
+# %% [markdown]
+# ## Myths, and questions to check yourself
 #
-# ### Myths
+# *Needs: the core path, and what each names.*
 #
 # **"DDP sums the gradients."** It averages. A sum would change the learning rate with the number of ranks.
 #
@@ -1239,8 +1252,8 @@ main()
 # makes the learning rate N times smaller.
 #
 # **"N GPUs train N times as fast."** N ranks process up to N times the samples. Whether fewer *steps* are needed
-# depends on the noise in the gradients; beyond the critical batch size a larger batch saves little, however many
-# samples the data set has.
+# depends on the noise in the gradients; beyond some size a larger batch saves little, however many samples the data set
+# has ("How large may a batch be?").
 #
 # **"The finer the batch is divided, the better the devices are used."** The all-reduce costs the same, however small
 # a rank's part. With less to compute, more of it is exposed (section 8).
@@ -1259,13 +1272,13 @@ main()
 #
 # ### Check yourself
 #
-# <details><summary>1,000 test samples on 16 ranks with a padded sampler. How many samples does a plain sum of the ranks' counts
+# <details><summary>("How does one evaluate on N ranks?") 1,000 test samples on 16 ranks with a padded sampler. How many samples does a plain sum of the ranks' counts
 # have?</summary>
 #
 # 1,008: ceil(1000/16) = 63 each. Eight are counted twice.
 # </details>
 #
-# <details><summary>Rank 0 trained on 1,000 tokens in this step, rank 1 on 3,000, each with its own mean loss under DDP. What
+# <details><summary>("What if the parts are not equally large?") Rank 0 trained on 1,000 tokens in this step, rank 1 on 3,000, each with its own mean loss under DDP. What
 # weight has a token of rank 0, compared with one of rank 1?</summary>
 #
 # Three times the weight: each rank's mean counts one half, and is spread over 1,000 or 3,000 tokens.
@@ -1289,7 +1302,7 @@ main()
 # The bucket with the first layer's gradients: it is ready when backward ends.
 # </details>
 #
-# <details><summary>8 ranks, batch 32 each, lr 0.1. You move to 64 ranks with batch 32 each. What does linear scaling
+# <details><summary>("How large may a batch be?") 8 ranks, batch 32 each, lr 0.1. You move to 64 ranks with batch 32 each. What does linear scaling
 # say?</summary>
 #
 # The global batch is 8 times as large: lr 0.8, reached by a warm-up over some epochs.

@@ -18,6 +18,7 @@ whose sizes differ by at most 1. What you write into a view is written into `x`.
 **Rules**
 
 - Communicate only with `dist.send`, `recv`, `isend`, `irecv` and `batch_isend_irecv`.
+- The answer is graded alone: it does not know what you wrote for exercises 1 and 2.
 - A rank sends at most 2 (N - 1)/N n bytes, where n is the size of `x`, rounded up to N equal
   chunks.
 

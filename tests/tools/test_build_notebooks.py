@@ -86,6 +86,12 @@ def test_a_source_becomes_an_executed_notebook(root, capsys):
     assert run(root, "--check") == 0
 
 
+def test_a_script_in_the_text_keeps_its_first_line(root):
+    write(root, "ch01_first", f"{SOURCE}\n# %% [markdown]\n# ```bash\n# #!/bin/bash\n# #SBATCH --nodes=2\n# ```\n")
+    notebook = builder.from_source(root / "notebooks" / "src" / "ch01_first.py")
+    assert notebook.cells[-1].source == "```bash\n#!/bin/bash\n#SBATCH --nodes=2\n```"
+
+
 def test_a_glossary_comes_from_the_data_file(root, capsys, monkeypatch):
     monkeypatch.setattr(builder, "execute", fake_execute)
     write(root, "ch01_first", SOURCE + "\n# %% [markdown]\n# ## Glossary\n#\n# {glossary}\n#\n# The end.\n")

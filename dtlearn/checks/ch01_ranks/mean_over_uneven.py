@@ -49,7 +49,7 @@ EDITS = (
     Edit("the numbers of the last rank stand in the place of every rank's: [tensor] * n holds one tensor n times",
          {REDUCE: "parts = [torch.empty(2)] * dist.get_world_size(); dist.all_gather(parts, sum_and_count); "
                   "sum_and_count = sum(parts)"}),
-    Edit("the mean of the ranks' means: every rank counts the same, although they hold different numbers of numbers",
+    Edit("the mean of the ranks' means: every rank counts the same, although they hold different amounts of data",
          {SUM: "shard.mean().nan_to_num()", COUNT: "1.0"}),
     Edit("every part was filled up to the length of the longest, and what fills it was counted too",
          {PAIR: f"    {EXTREME.format('longest', 'MAX')}\n{PAIR}", COUNT: "float(longest)"}),

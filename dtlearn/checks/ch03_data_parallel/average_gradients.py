@@ -140,7 +140,7 @@ def why(case: Case, given: Given, record: Record) -> str:
             if a != b:
                 return (
                     f"each rank averages those gradients that it has, and they meet by position: the {ordinal(k + 1)} "
-                    f"of rank 0 is {a}, of rank {rank} {b}"
+                    f"of rank 0 is that of {a!r}, of rank {rank} that of {b!r}"
                 )
     return ""
 

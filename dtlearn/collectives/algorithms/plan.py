@@ -69,7 +69,7 @@ class Plan:
 
     def __str__(self) -> str:
         head = f"{self.op}, {self.algorithm}, {self.num_ranks} ranks, {self.num_chunks} chunks"
-        return "\n".join([head, *(f"{k:3}  " + "  ".join(map(str, step)) for k, step in enumerate(self.steps))])
+        return "\n".join([head, *(f"{k:3}  " + "  ".join(map(str, step)) for k, step in enumerate(self.steps, 1))])
 
 
 def chunk_bounds(numel: int, num_chunks: int) -> list[int]:

@@ -28,8 +28,11 @@ _MOST_LINES = 40
 _STUB = "NotImplementedError"
 _ARGUMENTS = "An argument has the wrong type, or stands in another's place: name it, as in `group=...`, `src=...`."
 _FEWER = "The list is shorter than the loop expects. chunk(n) may give fewer than n pieces; tensor_split(n) gives n."
+_ALONE = "An answer is graded alone: it knows no name of another cell or exercise. Define in it what it uses."
 _IN_PLACE = "Calls such as all_reduce and broadcast return None: they change the tensor that they are given."
-_NO_GRADIENT = "A parameter that got no gradient has None as its `.grad`: leave it out."
+_NO_GRADIENT = (
+    "A parameter that got no gradient has None as its `.grad`: leave it out, or take zeros where all ranks need one."
+)
 _REUSE = (
     "An isend reads its tensor until wait() returns: receive into another one, and add after wait(). And what an irecv "
     "fills may be sent on only after the wait() of that irecv."
@@ -164,6 +167,7 @@ def _explain(error: RankError | RanksTimeout, answer: Answer, exercise_id: str) 
             return "failed", Finding("DTL-RESULT", text, first.rank), []
         advice = _FEWER if first.type == "IndexError" and re.search(r"\bchunk\(", answer.source) else ""
         advice = _ARGUMENTS if "incompatible function arguments" in first.message else advice
+        advice = _ALONE if first.type == "NameError" else advice
         if "NoneType" in first.message:
             advice = _IN_PLACE if re.search(r"\bdist", answer.source) else ""  # of no use where nothing is sent
             advice = _NO_GRADIENT if line and ".grad" in answer.source.splitlines()[line - 1] else advice

@@ -32,7 +32,8 @@ def ddp_picture(
     """Draw one recorded step of rank 0: layers, the bucket of each, and when each bucket was on the link.
 
     On the left, from top to bottom, the order in which backward computes gradients; on the right time runs downwards.
-    An arrow goes from a bucket to the moment at which it was launched, and from there to its all-reduce.
+    An arrow goes from a bucket to the moment at which it was launched, and from there to its all-reduce. That one ends
+    when the rank noticed it, later than on the link if its cores were busy; the next is drawn from there on.
 
     Args:
         record: of one step, with phases.
@@ -76,7 +77,7 @@ def ddp_picture(
             (_LAYERS, "1. layers, in the\norder of backward"),
             (_BUCKETS, "2. buckets: gradients\nthat are sent together"),
             (_BACKWARD, "3. backward,\nwith launches"),
-            (_LINK, "4. all-reduce\non the link"),
+            (_LINK, "4. all-reduces, each\nuntil rank 0 saw its end"),
         ):
             ax.text(at[0] + at[1] / 2, -0.03, words, ha="center", va="bottom", size=9, weight="bold")
         for k in range(5):

@@ -27,8 +27,8 @@ def test_a_move_and_a_plan_can_be_read():
     assert str(Move(0, 1, 2, 5, reduce=True)) == "0+>1:2-4"
     assert str(ring.all_reduce(2)).splitlines() == [
         "all_reduce, ring, 2 ranks, 2 chunks",
-        "  0  0+>1:1  1+>0:0",
-        "  1  0->1:0  1->0:1",
+        "  1  0+>1:1  1+>0:0",
+        "  2  0->1:0  1->0:1",
     ]
 
 

@@ -151,6 +151,11 @@ def test_none_from_a_call_that_works_in_place_is_explained():
     assert said == "A parameter that got no gradient has None as its `.grad`: leave it out."
 
 
+def test_a_name_of_another_exercise_is_explained():
+    failure = Failure(0, "raised", "NameError", "name 'ring_all_gather' is not defined")
+    assert failed(failure).advice.startswith("An answer is graded alone: it knows no name of another cell or exercise.")
+
+
 @pytest.mark.parametrize(
     ("failure", "state", "code"),
     [

@@ -1,6 +1,6 @@
 # expect: DTL-COLL-SHAPE
 # says: rank 0 calls all_reduce with shape (12,)
-# says: they meet by position: the 2nd of rank 0 is right, of rank 1 left_bias
+# says: they meet by position: the 2nd of rank 0 is that of 'right', of rank 1 that of 'left_bias'
 
 import torch
 import torch.distributed as dist
