@@ -1020,7 +1020,7 @@ rank_table(rows, caption="What keeping something costs per step")
 # %% [markdown]
 # ## Can you write a checkpoint?
 #
-# *Needs: section 6; leave its page folded.*
+# *Needs: section 6.* (Leave its page folded.)
 #
 # A checkpoint has to run code of its own when backward comes to it. For that PyTorch has `torch.autograd.Function`: a
 # class with two static methods, which autograd treats as one operation.
