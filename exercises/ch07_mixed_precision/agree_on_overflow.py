@@ -1,8 +1,8 @@
 # ch07.agree_on_overflow: edit this file, then run `dtlearn grade ch07.agree_on_overflow`.
 """Decide on all ranks together whether a step is skipped.
 
-Each rank has gradients of its own: a shard of the model (ZeRO, tensor parallelism), or a stage of
-it (pipeline parallelism). A scaled gradient that is too large for float16 becomes infinite, or NaN
+Each rank holds a part of the model, and has the gradients of that part. (How a model is divided is the
+subject of chapters 9 to 12.) A scaled gradient that is too large for float16 becomes infinite, or NaN
 further on. One rank may see that alone. If it alone skips the step, the parts of the model are no
 longer of the same step, and the ranks' loss scales differ from then on.
 

@@ -37,5 +37,5 @@ import torch
 def round_to_bf16(x: torch.Tensor) -> torch.Tensor:
     """Return the nearest bfloat16 number of each element, as float32."""
     raise NotImplementedError(
-        "ch07.round_to_bf16: round on the bits, and look after NaN"
+        "ch07.round_to_bf16: round on the bits, and take care of NaN"
     )

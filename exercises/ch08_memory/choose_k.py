@@ -9,15 +9,15 @@ its activations.
 A layer's activations take `layer_bytes`, of which `input_bytes` are its input. (A segment's input is
 that of its first layer.) When backward works on a segment, the activations of all its layers are
 there, and the inputs of all segments before it. What belongs to later segments is freed. The peak of
-memory is the most bytes that are there at any time.
+memory is the largest number of bytes that are held at any time.
 
 The ranks train one model, and their layers communicate, so **all ranks need the same k**. They do not
 have the same room: `free_bytes` is what this rank has for activations. All other arguments are the
 same on all ranks.
 
 **Return** the k, from 1 to `num_layers`, with the fewest layers to recompute whose peak fits on every
-rank. A peak of exactly `free_bytes` fits. Of several take the one with the lowest peak. Return `None`
-on all ranks if no k fits.
+rank. A peak of exactly `free_bytes` fits. Of several take the one with the lowest peak; if that is equal
+too, any of them is right, the same on all ranks. Return `None` on all ranks if no k fits.
 
 **Example**: 5 layers of 10 bytes, 1 byte of which is the input. Rank 0 has 36 bytes, rank 1 has 25.
 

@@ -212,8 +212,8 @@ between.reveal(int(((one_to_two >= 1) & (one_to_two < 2)).sum()))
 # between two and three decimal digits.
 #
 # A number that a format does not hold is **rounded** to the nearest one it has. If two are equally near, the one whose
-# last mantissa bit is 0 is taken (**ties to even**). In bf16, whose numbers between 1 and 2 are 1/128 apart, 1 + 1/512
-# becomes 1, and so does 1 + 1/256: a tie.
+# last mantissa bit is 0 is taken (**ties to even**). In bf16, whose numbers between 256 and 512 are 2 apart, 257.5
+# becomes 258, and 257 becomes 256: a tie.
 #
 # ## 3. Where do small updates go?
 #
@@ -237,7 +237,7 @@ thousand_updates.reveal(kept["nearest"][-1])
 # %% [markdown]
 # The remedy of Micikevicius et al. (2018, arXiv 1710.03740) is **master weights**: the optimizer keeps an fp32 copy of
 # every 16-bit weight, adds the updates there, and rounds the copy into the model after each step. By hand, for a weight
-# near 1 and updates of 1/512:
+# near 1, where bf16 numbers are 1/128 apart, and updates of 1/512:
 #
 # | after step | exact | bf16 alone | master, fp32 | weight of the model |
 # |---|---|---|---|---|
@@ -272,9 +272,10 @@ dtlearn.show_source(
 # ## 4. Where do small gradients go?
 #
 # Master weights do not help if a gradient is 0 before it reaches the optimizer. In the backward pass, gradients of
-# **activations** go from layer to layer in 16 bits. They are small: the loss is a mean over all tokens that a rank
-# accumulates for a step, so each token's gradient is divided by their number: by $2^{16}$ for 64 micro-batches of 1,024
-# tokens. fp16 has numbers down to $2^{-24}$; half of that becomes 0.
+# **activations** go from layer to layer in 16 bits. They are small. A batch that is too large for memory goes through
+# the model in parts, **micro-batches**, whose gradients add up before the step. The loss is a mean over the tokens of
+# all of them, so each token's gradient is divided by their number: by $2^{16}$ for 64 micro-batches of 1,024 tokens.
+# The smallest number above 0 that fp16 holds is $2^{-24}$. A number half as large, $2^{-25}$, becomes 0.
 
 # %%
 vanish = dtlearn.predict.choice(
@@ -402,8 +403,8 @@ show(
 # ## 5. Who decides about an overflow?
 #
 # With DDP all ranks have the same averaged gradients: if one gradient is infinite on any rank, the mean is infinite
-# or NaN on all, and every rank skips. It is different when ranks hold **different parameters**, as in chapters 9, 10
-# and 12. Then an overflow may be visible on one of them only.
+# or NaN on all, and every rank skips. So DDP needs no call for it. It is different when ranks hold **different
+# parameters**, as in chapters 9, 10 and 12. Then an overflow may be visible on one of them only.
 
 # %% jupyter={"source_hidden": true}
 from dtlearn.viz import overflow_boxes
@@ -466,7 +467,7 @@ show(
 # %% [markdown]
 # From the second step on rank 0 scales by 8 and rank 1 by 4: a gradient summed over both adds numbers of different
 # scales. Here the failure is silent. If `optimizer.step()` itself communicates, the rank that skips it leaves the
-# others waiting, and the job hangs (FairScale met [that](https://github.com/facebookresearch/fairscale/pull/181)).
+# others waiting, and the job hangs, as in this [report](https://github.com/facebookresearch/fairscale/pull/179).
 #
 # So all ranks have to decide alike: if **any** of them has an overflow, all skip, and all lower their scale.
 #
@@ -481,8 +482,8 @@ show(
 # %% exercise="ch07.agree_on_overflow"
 
 # %% [markdown]
-# The remedy costs 4 bytes: the ranks take the maximum of their overflow flags. Megatron-LM does so, and torch's
-# scaler does so for FSDP2. This page has everything of sections 4 and 5: scale, unscale, look for an overflow on all
+# The remedy costs 4 bytes: the ranks take the maximum of their overflow flags. So do libraries that divide a model
+# over the ranks (Further). This page has everything of sections 4 and 5: scale, unscale, look for an overflow on all
 # ranks, step or skip, update. It answers exercises 2 and 3:
 
 # %%
@@ -608,23 +609,26 @@ rank_table(
 # %% [markdown]
 # # Further
 #
-# Each section stands alone, after the core path; it uses what the cells of section 1 gave the ranks.
+# Each section needs the core path's sections that its first line names, and nothing else of Further unless it says so.
+# In a new session run the first code cell and section 1's cell for the ranks again, both folded, and the cells of the
+# sections that are needed.
 #
-# | section | exercise, minutes |
-# |---|---|
-# | What are the limits of a format? | 4: 12 |
-# | How are bits rounded? | 5: 15 |
-# | Which other ways keep small updates? | |
-# | What does the scale do over a run? | |
-# | How is a scaled gradient clipped? | 6: 15 |
-# | How does one accumulate with a scale? | 7: 12 |
-# | In which order, and format, is a mean taken? | |
-# | How does autocast decide? | |
-# | What about 8 bits, and 4? | |
-# | Where do the libraries do it? | |
-# | What must a skipped step not move? | |
-# | Find three bugs | 8: 25 |
-# | What is different on GPUs? | |
+# | section | needs | exercise: minutes |
+# |---|---|---|
+# | What are the limits of a format? | section 2 | 4: 12 |
+# | How are bits rounded? | section 2 | 5: 15 |
+# | Which other ways keep small updates? | section 3 | |
+# | What does the scale do over a run? | section 4 | |
+# | How is a scaled gradient clipped? | sections 4 and 5 | 6: 15 |
+# | How does one accumulate with a scale? | section 4; chapter 3, "How does one accumulate gradients?" | 7: 12 |
+# | In which order, and format, is a mean taken? | section 2; chapters 2 and 3 | |
+# | How does autocast decide? | sections 4 and 6 | |
+# | What about 8 bits, and 4? | sections 2 and 4 | |
+# | Where do the libraries do it? | sections 3 to 5, and "In which order, and format, is a mean taken?"; the cell: chapter 9 | |
+# | What must a skipped step not move? | section 4 | |
+# | Find three bugs | sections 4 and 5, and "How is a scaled gradient clipped?" | 8: 25 |
+# | What is different on GPUs? | sections 4 and 6, and "How does autocast decide?" | |
+# | Myths, and questions to check yourself | the core path, and what each names | |
 #
 # ## What are the limits of a format?
 #
@@ -812,8 +816,8 @@ show(
 #
 # ## How is a scaled gradient clipped?
 #
-# *Needs: section 4.* **Gradient clipping** makes the gradient shorter if its norm is above a limit. Two things can go
-# wrong with it here. A scaled gradient is $S$ times too long, so it must be **unscaled first**:
+# *Needs: sections 4 and 5.* **Gradient clipping** makes the gradient shorter if its norm is above a limit. Two things
+# can go wrong with it here. A scaled gradient is $S$ times too long, so it must be **unscaled first**:
 
 # %%
 from dtlearn.mixed_precision import GradScaler
@@ -848,9 +852,9 @@ dtlearn.show_source(clipping.global_norm, docstring=False, summary="The package'
 # %% [markdown]
 # ## How does one accumulate with a scale?
 #
-# *Needs: section 4.* With gradient accumulation (chapter 3) one step has several backward passes, whose gradients add
-# up. So all of them need the **same** scale. Of scaling the loss, unscaling, deciding and updating: what comes once
-# per micro-batch, and what once per step?
+# *Needs: section 4; chapter 3, "How does one accumulate gradients?"* With gradient accumulation one step has several
+# backward passes, whose gradients add up. So all of them need the **same** scale. Of scaling the loss, unscaling,
+# deciding and updating: what comes once per micro-batch, and what once per step?
 #
 # **Exercise 7.** Accumulate with a scaler.
 
@@ -973,9 +977,9 @@ dtlearn.show_source(average.average, docstring=False)
 # %% [markdown]
 # ## How does autocast decide?
 #
-# *Needs: section 6.* Turning a whole model into 16 bits also turns into 16 bits what should stay in fp32: softmax,
-# norms, the loss. **Autocast** decides operation by operation. Weights stay in fp32. Matrix products get their inputs
-# in 16 bits, and losses theirs in fp32.
+# *Needs: sections 4 and 6.* Turning a whole model into 16 bits also turns into 16 bits what should stay in fp32:
+# softmax, norms, the loss. **Autocast** decides operation by operation. Weights stay in fp32. Matrix products get their
+# inputs in 16 bits, and losses theirs in fp32.
 
 # %%
 arrives = dtlearn.predict.choice(
@@ -1128,10 +1132,10 @@ rank_table(rows, caption="Relative error in E4M3, without the block of the outli
 #
 # **NVFP4** goes further: E2M1, whose numbers are 0, 0.5, 1, 1.5, 2, 3, 4, 6 and their negatives; an E4M3 scale for
 # every 16 of them, and an fp32 scale for the tensor. That is 4.5 bits a number. NVIDIA pre-trained 12 billion
-# parameters on 10 trillion tokens with it, and losses comparable to FP8's (2025, arXiv 2509.25149). It takes four
-# cares: some layers stay in higher precision; gradients are rounded stochastically; random Hadamard transforms spread
-# outliers over their block; and weights have scales for squares of 16 x 16, so that a matrix and its transpose become
-# the same numbers. Megatron-LM has it as `--fp4-format e2m1`, with Transformer Engine, on Blackwell.
+# parameters on 10 trillion tokens in it, with losses comparable to FP8's (2025, arXiv 2509.25149). It takes four
+# precautions: some layers stay in higher precision; gradients are rounded stochastically; random Hadamard transforms
+# spread outliers over their block; and weights have scales for squares of 16 x 16, so that a matrix and its transpose
+# become the same numbers. Megatron-LM has it as `--fp4-format e2m1`, with Transformer Engine, on Blackwell.
 #
 # Ranks that hold parts of one tensor need **one** scale for it: amax is all-reduced with MAX, 4 bytes per tensor. If
 # copies of one layer agree as well, the result does not depend on how the batch was divided. (**Current**
@@ -1165,7 +1169,7 @@ show(
 #
 # ## Where do the libraries do it?
 #
-# *Needs: section 5; the cell at the end needs chapter 9.*
+# *Needs: sections 3 to 5, and "In which order, and format, is a mean taken?"; the cell: chapter 9.*
 #
 # | | weights, masters | loss scale | gradients reduced in | ranks agree on an overflow |
 # |---|---|---|---|---|
@@ -1185,8 +1189,8 @@ show(
 # `reduce_dtype=torch.float32` does not hold there: that sum is made in bf16
 # ([open issue](https://github.com/pytorch/pytorch/issues/190626), July 2026).
 #
-# Is FSDP2's policy what section 3 and "In which order ..." built: bf16 weights from fp32 masters, gradients reduced
-# in fp32?
+# Is FSDP2's policy what section 3 and "In which order, and format, is a mean taken?" built: bf16 weights from fp32
+# masters, gradients reduced in fp32?
 
 # %%
 # %%ranks
@@ -1248,8 +1252,8 @@ for fused in (False, True):
 # %% [markdown]
 # ## Find three bugs
 #
-# *Needs: sections 4 and 5; "How is a scaled gradient clipped?"* A training loop in 16 bits with three bugs, of kinds
-# that were found and fixed in public projects.
+# *Needs: sections 4 and 5, and "How is a scaled gradient clipped?"* A training loop in 16 bits with three bugs, of
+# kinds that were found and fixed in public projects.
 #
 # **Exercise 8.** Find them.
 
@@ -1270,13 +1274,17 @@ for fused in (False, True):
 # %% [markdown]
 # ## What is different on GPUs?
 #
-# The cells run on GPUs when there is one for each rank. fp16 and bf16 products then run on matrix units, and time is
-# what you came for: measure a step of a model that is large enough (a hidden size of 2,048 and more) with and without
-# `torch.autocast("cuda")`, and beside it fp32 with `torch.set_float32_matmul_precision("high")`, which is tf32.
-# Autocast's table is the GPU's, with softmax and norms in fp32. FP8 stays emulated here. `scaler.step()` reads the
-# overflow flag from the GPU, so the CPU waits for the device once a step.
+# *Needs: sections 4 and 6, and "How does autocast decide?"* The cells run on GPUs when there is one for each rank. fp16
+# and bf16 products then run on matrix units, and time is what you came for: measure a step of a model that is large
+# enough (a hidden size of 2,048 and more) with and without `torch.autocast("cuda")`, and beside it fp32 with
+# `torch.set_float32_matmul_precision("high")`, which is tf32. Autocast's table is the GPU's, with softmax and norms in
+# fp32. FP8 stays emulated. `scaler.step()` reads the overflow flag from the GPU, so the CPU waits for the device once a
+# step.
+
+# %% [markdown]
+# ## Myths, and questions to check yourself
 #
-# ### Myths
+# *Needs: the core path, and what each names.*
 #
 # **"16 bits halve the memory."** Activations take half to three quarters (section 6), and gradients that are sent in 16
 # bits half. Weights, gradients, fp32 masters and moments together take what they take in fp32.
@@ -1285,7 +1293,8 @@ for fused in (False, True):
 # sums keep the loss harmless.
 #
 # **"In fp32 twice the data has to be sent each time."** If gradients are sent in 16 bits otherwise. Autocast's
-# gradients are fp32, and so is what Megatron-LM reduces for bf16 weights.
+# gradients are fp32 ("How does autocast decide?"), and so is what Megatron-LM reduces for bf16 weights ("Where do the
+# libraries do it?").
 #
 # **"Mixed precision trains in fp32 on some nodes and in half precision on others, and aggregates them later."** Every
 # rank computes in both formats, operation by operation. If ranks used different formats, replicas would not compute the
@@ -1320,8 +1329,8 @@ for fused in (False, True):
 #
 # <details><summary>What has to be saved in a checkpoint, beyond the model's weights?</summary>
 #
-# The masters (16 bits do not give them back), the moments, the scaler's state, and with delayed FP8 scaling the amax
-# histories.
+# The masters (16 bits do not give them back), the moments, the scaler's state, and with delayed FP8 scaling ("What
+# about 8 bits, and 4?") the amax histories.
 # </details>
 #
 # ## Glossary

@@ -46,8 +46,8 @@ world
 #
 # ```
 # torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 512.00 MiB. GPU 0 has a total capacity of
-# 79.25 GiB of which 210.00 MiB is free. [...] Of the allocated memory 75.80 GiB is allocated by PyTorch,
-# and 2.70 GiB is reserved by PyTorch but unallocated. [...]
+# 79.25 GiB of which 210.00 MiB is free. [...] Of the allocated memory 78.30 GiB is allocated by PyTorch,
+# and 204.00 MiB is reserved by PyTorch but unallocated. [...]
 # ```
 #
 # What would help?
@@ -71,8 +71,8 @@ helps = dtlearn.predict.choice(
 #
 # `record_step` runs a training step under a **memory ledger**. The ledger notes every **storage**, which is the memory
 # behind a tensor and all its views: how many bytes, what for, which operation of which module made it, and when it was
-# gone. It runs two steps and records the second. Here the GPT of chapter 3 trains on 4 ranks with DDP and AdamW, with 8
-# sequences of 64 tokens on each rank. (The folded cell gives the ranks `fresh_model()` and `my_batch()`.)
+# freed. It runs two steps and records the second. Here the GPT of chapter 3 trains on 4 ranks with DDP and AdamW, with
+# 8 sequences of 64 tokens on each rank. (The folded cell gives the ranks `fresh_model()` and `my_batch()`.)
 
 # %%
 largest = dtlearn.predict.choice(
@@ -138,7 +138,7 @@ show(
 # - **Activations** pile up in the forward pass. Backward goes through the layers in reverse order and releases each
 #   activation when it has been used.
 # - **Gradients** come as activations go.
-# - **Temporaries** are made and gone again within one or a few operations.
+# - **Temporaries** are made and freed again within one or a few operations.
 # - **Communication** is DDP's buckets, from which the gradients are sent. (The notch near the start: after its first
 #   step DDP makes its buckets once more, in the order in which the gradients came.)
 # - **Inputs**, the batch, are too small to see.
@@ -170,8 +170,9 @@ helps.reveal(full=records[0].peak.bytes / 1e6, half=half[0].peak.bytes / 1e6)
 #
 # The gradient of the weight is a product of the layer's input and the gradient of its output. So the layer must keep
 # its **input**; but that is the batch, which is there anyway and is counted as such. The mean squared error behind it
-# keeps its own input, the output of the layer: 4 x 2 numbers. The ledger agrees. It prints the maximum of each category
-# (temporaries are the loss and gradients of results, which last for a moment):
+# keeps its own input, the output of the layer: 4 x 2 numbers. The ledger agrees. It prints the maximum of each
+# category. (The 68 bytes of temporaries: torch computes the loss in the memory of its 8 squared differences, 32; the
+# gradient of the loss has 4, that of the output 32.)
 
 # %%
 from dtlearn.memory import record_step
@@ -281,13 +282,15 @@ rank_table(
 # %% [markdown]
 # By hand, for the feed-forward part of a transformer block in 16 bits: $s$ tokens in each of $b$ sequences, $h$
 # numbers for each token, and $4h$ between the two layers. Its two layers keep their inputs, $sbh$ and $4sbh$ numbers,
-# GELU its own, $4sbh$: 2 bytes each. A mask of dropout takes 1 byte for each of $sbh$ numbers. That is $19sbh$ bytes.
+# GELU its own, $4sbh$: 2 bytes each. On a GPU a mask of dropout takes 1 byte for each of $sbh$ numbers. That is $19sbh$
+# bytes.
 
 # %%
 longer = dtlearn.predict.choice(
-    "A block with 16 heads, h = 1,024, whose attention keeps its scores: for each head a "
-    "matrix of s x s, about five bytes an entry. It is trained on sequences of 4,096 tokens in "
-    "place of 2,048. The number of sequences stays. By what factor do the activations grow?",
+    "A block with 16 heads, h = 1,024, whose attention keeps its scores: for each head a matrix "
+    "of s x s, 5 bytes an entry (softmax 2, after dropout 2, the mask 1). All else takes 34sbh "
+    "bytes. The sequences become twice as long, 4,096 tokens in place of 2,048, and their number "
+    "stays. By what factor do the activations grow?",
     {"A": "2.0", "B": "2.8", "C": "3.6", "D": "4.0"},
     id="ch08.longer",
 )
@@ -309,8 +312,9 @@ longer.reveal(
 
 # %% [markdown]
 # The whole block keeps $sbh\,(34 + 5as/h)$ bytes, for $a$ heads (Korthikanti et al. 2022, arXiv 2205.05198): the second
-# term are the scores. PyTorch's attention keeps none: **FlashAttention** computes them block by block, and again in
-# backward. The package has such a table for our GPT, in fp32. Is it what the ledger saw on the ranks?
+# term is the scores. **FlashAttention** keeps none: it computes them block by block, and again in backward. PyTorch's
+# attention does so if it can: on a GPU, and on a CPU without dropout, as here. The package has such a table for our
+# GPT, in fp32. Is it what the ledger saw on the ranks?
 
 # %%
 formula = table_bytes(gpt_activations(config, batch=8, length=64))
@@ -320,12 +324,13 @@ print(f"by formula {formula:,} bytes, at most kept on each of the 4 ranks {count
 # %% [markdown]
 # To the byte. 17.6 MB is the maximum over the step, reached at the end of forward. (The step's peak comes a little
 # later, when the head and the loss have released theirs.) With autocast it would be about three quarters of that
-# (chapter 7).
+# (chapter 7's table, 8 sequences).
 #
 # ## 5. What grows from step to step?
 #
 # Memory that grows from step to step is a **leak**: something keeps tensors of earlier steps alive. The classic way is
-# to keep a loss for a log.
+# to keep a loss for a log. (`live_after_each(step, n)` calls `step` n times, and returns after each call the bytes of
+# the tensors that were made since the first call began and still live.)
 
 # %%
 kept_loss = dtlearn.predict.choice(
@@ -340,19 +345,27 @@ kept_loss = dtlearn.predict.choice(
 )
 
 # %%
-from functools import partial
-
 from dtlearn.memory import live_after_each
-from dtlearn.memory.saving import leaks
 
 torch.manual_seed(0)
 model = GPT(config)
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
 losses = []
-training = partial(leaks.keep_loss, model, optimizer, batch, next_token_loss, losses)
-held = live_after_each(training, 4)
+
+
+def training_step():
+    optimizer.zero_grad()
+    loss = next_token_loss(model(batch[0]), batch[1])
+    loss.backward()
+    optimizer.step()
+    losses.append(loss)
+
+
+held = live_after_each(training_step, 4)
 
 # %% jupyter={"source_hidden": true}
+from dtlearn.memory.saving import leaks
+
 kept_loss.reveal(grown=held[-1] - held[-2], nodes=leaks.num_graph_nodes(losses[-1]))
 
 # %% [markdown]
@@ -361,20 +374,21 @@ kept_loss.reveal(grown=held[-1] - held[-2], nodes=leaks.num_graph_nodes(losses[-
 
 
 # %%
-def validate(keep, epochs=6):
-    """Bytes alive after each validation."""
-    torch.manual_seed(0)
-    model = GPT(config)
-    log = []
-    return live_after_each(
-        partial(keep, model, None, batch, next_token_loss, log), epochs
-    )
+def validate():
+    log.append(next_token_loss(model(batch[0]), batch[1]))
 
 
+@torch.no_grad()
+def validate_without_graph():
+    log.append(next_token_loss(model(batch[0]), batch[1]).item())
+
+
+log = []
 held = {
-    "log.append(loss)": validate(leaks.keep_validation_loss),
-    "no_grad, log.append(loss.item())": validate(leaks.keep_validation_number),
+    "log.append(loss)": live_after_each(validate, 6),
+    "no_grad, log.append(loss.item())": live_after_each(validate_without_graph, 6),
 }
+log.clear()
 
 # %% jupyter={"source_hidden": true}
 from dtlearn.viz import held_after_steps
@@ -541,6 +555,10 @@ rank_table(
 )
 
 # %% [markdown]
+# (On a CPU plain has 8.4 MB of activations more here than in section 2: with dropout, attention keeps three matrices of
+# s x s in fp32 for each head, and a mask takes 4 bytes an entry. The page has 0.26 MB more than the others: it holds
+# the output of the second pass through its backward pass.)
+#
 # **Every k layers.** A checkpoint around every block keeps an input for every block. Segments of $k$ blocks keep fewer
 # inputs, and hold more activations at once while a segment is computed again.
 
@@ -557,6 +575,8 @@ best = dtlearn.predict.choice(
 )
 
 # %% jupyter={"source_hidden": true}
+from functools import partial
+
 from dtlearn.memory import MemoryLedger, checkpoint_every, segment_peak
 
 
@@ -655,9 +675,9 @@ for dropout in (0.1, 0.0):
 # %% [markdown]
 # ## 8. What does a lower peak cost, and what fits?
 #
-# Six ways to make the same update, up to rounding. Recomputation you know, and micro-batches from chapter 3: only the
-# activations of one are there at a time. **Selective** recomputation keeps the results of matrix products and computes
-# norms, GELU and the like again. With **offload**, activations wait in the memory of the host.
+# Six ways to make the same update, up to rounding. Recomputation you know, and micro-batches from chapter 7, section 4:
+# only the activations of one are there at a time. **Selective** recomputation keeps the results of matrix products and
+# computes norms, GELU and the like again. With **offload**, activations wait in the memory of the host.
 
 # %% jupyter={"source_hidden": true}
 from dtlearn.memory.saving import variants
@@ -706,9 +726,9 @@ show(
 
 # %%
 gpt3 = dtlearn.predict(
-    "GPT-3 has 175 billion parameters. Many texts say that it needs 700 GB. How many times "
-    "that are parameters, gradients and optimizer state, in mixed precision with Adam as the "
-    "ZeRO paper counts?",
+    "GPT-3 has 175 billion parameters. Many texts say that it needs 700 GB. How many times as "
+    "much do parameters, gradients and optimizer state take together, in mixed precision with "
+    "Adam as the ZeRO paper counts?",
     unit="times",
     id="ch08.gpt3",
 )
@@ -722,8 +742,9 @@ gpt3.reveal(round(state / weights), weights=weights / 1e9, state=state / 1e12)
 
 # %% [markdown]
 # One GPU, one model: which batch fits? The bars are parameters, gradients, optimizer state, activations and
-# temporaries (mostly the gradients of the logits and of their log-softmax, in fp32). The line is what the GPU has.
-# The precisions are those of section 3. (FlashAttention keeps no scores, so recomputing attention changes nothing for
+# temporaries (mostly the gradients of the logits and of their log-softmax, in fp32). The line is what the GPU's driver
+# reports, which need not be what it is sold as: 150.8 GB for an H200 of "141 GB", 85.5 GB for an H100 of "80 GB". The
+# precisions are those of section 3. (FlashAttention keeps no scores, so recomputing attention changes nothing for
 # Llama.)
 
 # %% jupyter={"source_hidden": true}
@@ -784,28 +805,31 @@ slider_panel(
 # %% [markdown]
 # # Further
 #
-# Each section stands alone, after the core path; it uses what the folded cells of sections 2 and 6 gave the ranks.
+# Each section needs the core path's sections that its first line names, and nothing else of Further unless it says so.
+# In a new session run the first code cell and the two folded cells for the ranks (sections 2 and 6) again, and the
+# cells of the sections that are needed.
 #
-# | section | exercise, minutes |
-# |---|---|
-# | Which parameters have state? | 3: 15 |
-# | What does every term of a block keep? | 4: 20 |
-# | Who owns the peak, and what does a GPU show? | |
-# | Which lines leak? | 5: 20 |
-# | Can you write a checkpoint? | 6: 40 |
-# | Which results should be kept? | 7: 25 |
-# | What does accumulation save? | |
-# | Can activations wait on the host? | 8: 35 |
-# | Can the optimizer step inside backward? | |
-# | What does each way cost? | |
-# | What does DDP add? | |
-# | What do the logits take? | |
-# | Can the optimizer's state have fewer bits? | |
-# | How is a slower step measured? | |
-# | Is the arithmetic right? | |
-# | What if one rank recomputes and another does not? | |
-# | Where do the libraries do it? | |
-# | What is different on GPUs? | |
+# | section | needs | exercise: minutes |
+# |---|---|---|
+# | Which parameters have state? | section 3 | 3: 15 |
+# | What does every term of a block keep? | section 4 | 4: 20 |
+# | Who owns the peak, and what does a GPU show? | section 2 | |
+# | Which lines leak? | section 5 | 5: 20 |
+# | Can you write a checkpoint? | section 6 | 6: 40 |
+# | Which results should be kept? | section 6 | 7: 25 |
+# | What does accumulation save? | section 2; chapter 7, section 4 | |
+# | Can activations wait on the host? | section 6 | 8: 35 |
+# | Can the optimizer step inside backward? | sections 2 and 3 | |
+# | What does each way cost? | section 8, and "Can the optimizer step inside backward?" | |
+# | What does DDP add? | section 2; chapter 3 | |
+# | What do the logits take? | sections 6 and 8 | |
+# | Can the optimizer's state have fewer bits? | section 3; chapter 7, "Which other ways keep small updates?" | |
+# | How is a slower step measured? | section 6 | |
+# | Is the arithmetic right? | section 8 | |
+# | What if one rank recomputes and another does not? | section 6 | |
+# | Where do the libraries do it? | section 8, and the sections that it names | |
+# | What is different on GPUs? | section 2, and "Who owns the peak, and what does a GPU show?" | |
+# | Myths, and questions to check yourself | the core path, and what each names | |
 #
 # ## Which parameters have state?
 #
@@ -880,17 +904,11 @@ import inspect
 from dtlearn.models import gpt
 from dtlearn.viz import module_map
 
-
-def code_of(line):
-    """The code of a line of the GPT, which the ledger calls "file:line"."""
-    number = int(line.rpartition(":")[2])
-    code = inspect.getsource(gpt).splitlines()[number - 1]
-    return code.partition("  #")[0].strip()
-
-
 print(peak_words(records[0]))
 owner = records[0].peak.owner
-print(f"the line is {owner.line}: {code_of(owner.line)}")
+of_gpt = inspect.getsource(gpt).splitlines()
+code = of_gpt[int(owner.line.rpartition(":")[2]) - 1].partition("  #")[0].strip()
+print(f"the line is {owner.line}: {code}")
 show(
     module_map(
         records[0],
@@ -912,7 +930,7 @@ show(
 #
 # ### What you see on a GPU
 #
-# (Nothing of this is run here: it needs an NVIDIA GPU. On one, `dtlearn.memory.ledger.on_gpu.allocator_figures()` gives
+# (None of this is run here: it needs an NVIDIA GPU. On one, `dtlearn.memory.ledger.on_gpu.allocator_figures()` gives
 # the figures of the table.)
 #
 # On a GPU, PyTorch does not ask the driver for each tensor. Its **caching allocator** takes large **segments** from the
@@ -930,17 +948,30 @@ show(
 # if an allocation fails although the free blocks together are larger than it, they lie between used ones and each is
 # too small: the memory is **fragmented**. That comes from sizes that change from step to step.
 # `PYTORCH_ALLOC_CONF=expandable_segments:True` lets segments grow, and helps (its older name,
-# `PYTORCH_CUDA_ALLOC_CONF`, still works). In the message of section 1, 2.70 GiB were reserved and not in use, and 512
-# MiB were asked for: that memory was fragmented as well as full.
+# `PYTORCH_CUDA_ALLOC_CONF`, still works). In the message of section 1, 204 MiB were reserved and not in use, and 512
+# MiB were asked for: that memory was full. With 2.70 GiB in the place of 204 MiB it would have been fragmented.
 
 # %% [markdown]
 # ## Which lines leak?
 #
-# *Needs: section 5, and the folded cell of the section before.* The ledger says which lines made what stays, here the
+# *Needs: section 5.* The ledger says which lines made what stays, here the
 # first three. It cannot say who keeps it: that you have to find in the loop, which has the leak, and not in these
 # lines.
 
 # %% jupyter={"source_hidden": true}
+import inspect
+from functools import partial
+
+from dtlearn.models import gpt
+
+
+def code_of(line):
+    """The code of a line of the GPT, which the ledger calls "file:line"."""
+    number = int(line.rpartition(":")[2])
+    code = inspect.getsource(gpt).splitlines()[number - 1]
+    return code.partition("  #")[0].strip()
+
+
 torch.manual_seed(0)
 leaking = partial(
     leaks.keep_validation_loss, GPT(config), None, batch, next_token_loss, []
@@ -989,7 +1020,7 @@ rank_table(rows, caption="What keeping something costs per step")
 # %% [markdown]
 # ## Can you write a checkpoint?
 #
-# *Needs: section 6; leave its page folded.*
+# *Needs: section 6.* (Leave its page folded.)
 #
 # A checkpoint has to run code of its own when backward comes to it. For that PyTorch has `torch.autograd.Function`: a
 # class with two static methods, which autograd treats as one operation.
@@ -1080,6 +1111,7 @@ rank_table(
 
 # %%
 from dtlearn.memory.recomputation import selective
+from dtlearn.memory.saving import variants
 
 dtlearn.show_source(selective.keep_only, docstring=False, summary="keep_only")
 dtlearn.show_source(variants.forward_selective, docstring=False)
@@ -1094,8 +1126,8 @@ dtlearn.show_source(variants.forward_selective, docstring=False)
 #
 # ## What does accumulation save?
 #
-# *Needs: section 2; chapter 3.* Chapter 3 split a batch into $k$ micro-batches, and communicated once. The reason to
-# do so is memory: only the activations of one micro-batch are there at a time.
+# *Needs: section 2; chapter 7, section 4.* A batch goes through in $k$ micro-batches, whose gradients add up. The
+# reason to do so is memory: only the activations of one micro-batch are there at a time.
 
 # %%
 micro = dtlearn.predict.choice(
@@ -1119,6 +1151,9 @@ dtlearn.show_source(accumulation.accumulate_gradients, docstring=False)
 
 
 # %% jupyter={"source_hidden": true}
+from dtlearn.memory import MemoryLedger
+
+
 def accumulation_peak(accumulate, num_microbatches):
     torch.manual_seed(0)
     model = GPT(config)
@@ -1253,8 +1288,8 @@ print(f"at most on the host: {offloaded.host.peak / 1e6:.2f} MB")
 #
 # ## Can the optimizer step inside backward?
 #
-# *Needs: section 2.* An ordinary step holds all gradients at the end of backward. But the optimizer could update a
-# parameter as soon as its gradient is complete, and free the gradient. PyTorch has a hook for that moment:
+# *Needs: sections 2 and 3.* An ordinary step holds all gradients at the end of backward. But the optimizer could update
+# a parameter as soon as its gradient is complete, and free the gradient. PyTorch has a hook for that moment:
 # `register_post_accumulate_grad_hook`.
 
 # %%
@@ -1297,8 +1332,8 @@ in_backward.reveal(round(found["in backward"][1]), ordinary=found["ordinary"][1]
 #
 # ## What does each way cost?
 #
-# *Needs: section 8.* Every way of this chapter, on one model and one batch. One unit is a forward pass of the whole
-# model.
+# *Needs: section 8, and "Can the optimizer step inside backward?"* Every way of this chapter, on one model and one
+# batch. One unit is a forward pass of the whole model.
 
 # %% jupyter={"source_hidden": true}
 from dtlearn.memory.recomputation.planner import RecomputationPlan, run_plan
@@ -1437,10 +1472,11 @@ show(
 # %% [markdown]
 # ## What do the logits take?
 #
-# *Needs: section 6.* The last layer gives a number for each token and each word of the vocabulary. For Llama 3 8B and
-# 8,192 tokens that are 1.05 billion logits: 4.2 GB in fp32, and as much again for their log-softmax and for each of
-# the two gradients. 12.6 of the 185 GB in section 8's widget are such. They need not be there at once. The loss is a
-# sum over tokens, so it can be computed for some tokens at a time, with a checkpoint around each part:
+# *Needs: sections 6 and 8.* The last layer gives a number for each token and each word of the vocabulary. For Llama 3
+# 8B and 8,192 tokens that is 1.05 billion logits: 4.2 GB in fp32. Their log-softmax takes as much, and then the logits
+# are freed. In backward come two gradients, that of the log-softmax and that of the logits: three times 4.2 are 12.6 of
+# the 185 GB in section 8's widget. They need not be there at once. The loss is a sum over tokens, so it can be computed for some tokens at a time, with a checkpoint
+# around each part:
 
 # %%
 from dtlearn.memory import checkpoint
@@ -1464,7 +1500,7 @@ for chunks in (1, 8):
     with MemoryLedger(head, inputs=(hidden, targets)) as ledger:
         loss = loss_in_chunks(hidden, head, targets, chunks)
         loss.backward()
-    print(f"{chunks} at a time: {ledger.record().peak.bytes / 1e6:.1f} MB, ", end="")
+    print(f"chunks: {chunks}, peak {ledger.record().peak.bytes / 1e6:.1f} MB, ", end="")
     print(f"norm of the head's gradient {head.weight.grad.norm():.4f}")
 
 # %% [markdown]
@@ -1478,8 +1514,8 @@ for chunks in (1, 8):
 #
 # ## Can the optimizer's state have fewer bits?
 #
-# *Needs: section 3.* Adam's moments need range more than precision. So they can be stored in fewer bits, and
-# converted for the update:
+# *Needs: section 3; chapter 7, "Which other ways keep small updates?"* Adam's moments need range more than precision.
+# So they can be stored in fewer bits, and converted for the update:
 #
 # | moments | bytes of both | "mixed 16" becomes |
 # |---|---|---|
@@ -1488,11 +1524,11 @@ for chunks in (1, 8):
 # | 8 bits, a scale for each block of 2,048 (Dettmers et al., arXiv 2110.02861; bitsandbytes) | 2.004 | 10.004 |
 #
 # Megatron-LM sets the formats of masters and moments with `--use-precision-aware-optimizer`; chapter 7's compensated
-# weights do with 2 bytes in place of a master.
+# updates make do with 2 bytes in place of a master.
 #
 # ## How is a slower step measured?
 #
-# *Needs: section 6's prediction.* A model needs about 6 floating-point operations for each parameter and token: 2 in
+# *Needs: section 6.* A model needs about 6 floating-point operations for each parameter and token: 2 in
 # forward, 4 in backward. **MFU**, model FLOPs utilisation, is that arithmetic over time and the peak of the GPU
 # (PaLM, arXiv 2204.02311). Full recomputation makes it 8, and the step up to a third longer. MFU falls, for the model
 # needs no more than before; **HFU**, hardware FLOPs utilisation, counts all 8 and is 4/3 of MFU. If Llama 3 8B does
@@ -1549,7 +1585,8 @@ dist.all_reduce(x.grad)
 #
 # ## Where do the libraries do it?
 #
-# *Needs: nothing more than the core path.*
+# *Needs: section 8, and the sections that it names.* Where a name is not of the core path, its section stands below
+# the table.
 #
 # | here | in PyTorch | elsewhere |
 # |---|---|---|
@@ -1560,6 +1597,10 @@ dist.all_reduce(x.grad)
 # | `plan_recomputation` | `torch.compile` with an activation memory budget | |
 # | `OffloadActivations` | `torch.autograd.graph.save_on_cpu` | torchtune's `OffloadActivations` |
 # | `OptimizerInBackward` | `register_post_accumulate_grad_hook` ([tutorial](https://docs.pytorch.org/tutorials/intermediate/optimizer_step_in_backward_tutorial.html)) | torchtune's `optimizer_in_bwd` |
+#
+# Of Further are `selective_checkpoint` ("Which results should be kept?"), `plan_recomputation` ("Can you write a
+# checkpoint?"), `OffloadActivations` ("Can activations wait on the host?"), `OptimizerInBackward` ("Can the optimizer
+# step inside backward?") and the memory snapshot ("What is different on GPUs?").
 #
 # (torchtune's code is still good to read; its development was stopped in [July
 # 2025](https://github.com/meta-pytorch/torchtune/issues/2883).) Does our ledger count what PyTorch's tracker counts?
@@ -1586,16 +1627,19 @@ print(f"our ledger:        {steps['plain'].peak.bytes:,} bytes at the peak")
 # %% [markdown]
 # ## What is different on GPUs?
 #
-# The cells run on GPUs when there is one for each rank, and the ledger's bytes are the same, but for operations that
-# have other kernels there. The allocator's figures are above ("Who owns the peak ..."). Measure what a CPU does not
-# show: the *time* of a checkpoint, of micro-batches, and of offload with pinned memory. The **memory snapshot** draws
-# the picture of section 2 for every allocation, with its stack: `torch.cuda.memory._record_memory_history()`, some
-# steps, `torch.cuda.memory._dump_snapshot("snapshot.pickle")`, and drop the file on
-# [pytorch.org/memory_viz](https://docs.pytorch.org/memory_viz).
+# *Needs: section 2, and "Who owns the peak, and what does a GPU show?"* The cells run on GPUs when there is one for
+# each rank, and the ledger's bytes are the same, but for operations that have other kernels there. Measure what a CPU
+# does not show: the *time* of a checkpoint, of micro-batches, and of offload with pinned memory. The **memory
+# snapshot** draws the picture of section 2 for every allocation, with its stack:
+# `torch.cuda.memory._record_memory_history()`, some steps, `torch.cuda.memory._dump_snapshot("snapshot.pickle")`, and
+# drop the file on [pytorch.org/memory_viz](https://docs.pytorch.org/memory_viz).
+
+# %% [markdown]
+# ## Myths, and questions to check yourself
 #
-# ### Myths
+# *Needs: the core path, and what each names.*
 #
-# **"The model is what fills the GPU."** The parameters are 3.3 of 31.8 MB in section 2. Of Llama 3 8B on one GPU they
+# **"The model is what fills the GPU."** The parameters are 3.3 of 31.8 MB in section 2. For Llama 3 8B on one GPU they
 # are 16 of 185 GB (section 8).
 #
 # **"`empty_cache` frees memory."** It gives segments that hold no tensor back to the driver, for other processes.
@@ -1607,10 +1651,10 @@ print(f"our ledger:        {steps['plain'].peak.bytes:,} bytes at the peak")
 # the peak, early in backward, there are few of them.
 #
 # **"Gradient accumulation needs more memory."** It needs less, unless the activations are small beside the gradients.
-# What needs more is adding up losses and calling `backward()` once.
+# What needs more is adding up losses and calling `backward()` once ("What does accumulation save?").
 #
-# **"700 GB are 700 GiB."** They are 652 GiB. A GPU that is sold with "80 GB" has about 80 GiB, 85.9 GB; one that is
-# sold with "192 GB" has 179 GiB, 192.3 GB. Ask for the unit.
+# **"700 GB are 700 GiB."** They are 652 GiB. An A100 that is sold with "80 GB" has 80 GiB, 85.9 GB; a B200 that is sold
+# with "192 GB" has 179 GiB, 192.3 GB. Ask for the unit.
 
 # %% [markdown]
 # ### Check yourself
@@ -1624,8 +1668,9 @@ print(f"our ledger:        {steps['plain'].peak.bytes:,} bytes at the peak")
 # <details><summary>A job runs for 3,000 steps and then dies. What do you look for first, and how?</summary>
 #
 # A leak. Print the bytes after each step (`torch.cuda.memory_allocated()`, or a ledger): if they rise, something keeps
-# tensors of earlier steps. If they are level and the reserved bytes rise, it is fragmentation, often from sequences of
-# different lengths. If both are level, a batch with a very long sequence may have come.
+# tensors of earlier steps. If they are level and the reserved bytes rise, it is fragmentation ("Who owns the peak, and
+# what does a GPU show?"), often from sequences of different lengths. If both are level, a batch with a very long
+# sequence may have come.
 # </details>
 #
 # <details><summary>Full recomputation makes a step a third slower. You need only a tenth of the memory that it saves.
@@ -1635,13 +1680,14 @@ print(f"our ledger:        {steps['plain'].peak.bytes:,} bytes at the peak")
 # </details>
 #
 # <details><summary>13 billion parameters, bf16, fp32 gradients, masters, Adam, on GPUs of 80 GB with DDP. Which of this
-# chapter's ways makes it fit?</summary>
+# chapter's ways makes it fit? ("Can the optimizer step inside backward?")</summary>
 #
 # None. 18 bytes for each parameter are 234 GB on each rank, before any activation. All ways of this chapter but the
 # optimizer in backward are about activations. The state has to be sharded (chapter 9).
 # </details>
 #
-# <details><summary>A colleague offloads all saved tensors with <code>save_on_cpu</code>, parameters too. What is lost?</summary>
+# <details><summary>("Can activations wait on the host?") A colleague offloads all saved tensors with
+# <code>save_on_cpu</code>, parameters too. What is lost?</summary>
 #
 # Time: parameters are on the device anyway, so their copies save nothing and cross the link twice for each use.
 # </details>

@@ -35,7 +35,7 @@ import torch
 
 def round_to_bf16(x: torch.Tensor) -> torch.Tensor:
     """Return the nearest bfloat16 number of each element, as float32."""
-    # BEGIN SOLUTION: round on the bits, and look after NaN
+    # BEGIN SOLUTION: round on the bits, and take care of NaN
     bits = x.view(torch.int32)
     last_kept = (bits >> 16) & 1
     # Half of a step, less one bit where the number before is even: a tie stays below, the rest is carried.

@@ -30,8 +30,8 @@ activations, and neither are the batch's inputs and targets, which were there be
 operations keep is in memory once.
 
 Momentum is a tensor like the parameter, with its dtype. Adam keeps two of these, and for each parameter
-tensor (a weight or a bias) the number of steps as a float32 number. DDP's buckets are the gradients here
-(`gradient_as_bucket_view=True`).
+tensor (a weight or a bias) the number of steps as a float32 number. DDP's buckets need not be counted: the
+gradients lie in them here (`gradient_as_bucket_view=True`).
 
 **Example**: `count_a_step([4, 3, 2], 8, 2, optimizer="Adam")`, so 4 samples on each rank, in float32:
 

@@ -262,9 +262,7 @@ def sent_once(case: Case, given: Given, record: Record) -> Finding | None:
     n = payload(case, given)
     for rank in range(case.world_size):
         if (made := record.nbytes(rank=rank) / calls(case)) > n + 8:
-            text = (
-                f"rank {rank} sent {made:,.0f} bytes an update: n + 8 are the most, where n = {n} is the size of all "
-            )
+            text = f"rank {rank} sent {made:,.0f} bytes an update, of n + 8 at most, where n = {n} is the size of all "
             text += "gradients, which are sent once, and 8 bytes are room for two flags"
             return Finding("DTL-RULE-BYTES", text, rank)
     return None

@@ -30,9 +30,9 @@ _ARGUMENTS = "An argument has the wrong type, or stands in another's place: name
 _FEWER = "The list is shorter than the loop expects. chunk(n) may give fewer than n pieces; tensor_split(n) gives n."
 _ALONE = "An answer is graded alone: it knows no name of another cell or exercise. Define in it what it uses."
 _IN_PLACE = "Calls such as all_reduce and broadcast return None: they change the tensor that they are given."
-_NO_GRADIENT = (
-    "A parameter that got no gradient has None as its `.grad`: leave it out, or take zeros where all ranks need one."
-)
+_NO_GRADIENT = "A parameter that got no gradient has None as its `.grad`: leave it out, or take zeros for it."
+_USES_NONE = re.compile(r"(?:[=(,]|\breturn)[ \t]*[\w.]*\bdist\w*\.(?:all_|broadcast|reduce|scatter|gather|send\b)")
+_NON_LEAF = "`p.float()` is the result of an operation, with a graph; `p.detach().float().clone()` can be trained."
 _REUSE = (
     "An isend reads its tensor until wait() returns: receive into another one, and add after wait(). And what an irecv "
     "fills may be sent on only after the wait() of that irecv."
@@ -169,8 +169,9 @@ def _explain(error: RankError | RanksTimeout, answer: Answer, exercise_id: str) 
         advice = _ARGUMENTS if "incompatible function arguments" in first.message else advice
         advice = _ALONE if first.type == "NameError" else advice
         if "NoneType" in first.message:
-            advice = _IN_PLACE if re.search(r"\bdist", answer.source) else ""  # of no use where nothing is sent
+            advice = _IN_PLACE if _USES_NONE.search(answer.source) else ""  # another None may be in what was given
             advice = _NO_GRADIENT if line and ".grad" in answer.source.splitlines()[line - 1] else advice
+        advice = _NON_LEAF if "can't optimize a non-leaf Tensor" in first.message else advice
         return "failed", Finding(first.code, text.rstrip(": ") + where, first.rank, line, advice), lines[1:]
     return "crashed", Finding(error.code, text, first.rank), lines[1:]
 

@@ -144,16 +144,26 @@ def test_none_from_a_call_that_works_in_place_is_explained():
     calls = Answer("def mean(x):\n    return dist.all_reduce(x) / 2", FILE, "mean")
     assert "Calls such as all_reduce and broadcast return None" in failed(failure, answer=calls).advice
     assert failed(failure).advice == ""  # nothing is sent
+    alone = (
+        "def mean(x, y):\n    dist.all_reduce(x, op=dist.ReduceOp.MAX)\n    n = dist.get_world_size()\n    return y / n"
+    )
+    assert failed(failure, answer=Answer(alone, FILE, "mean")).advice == ""  # the None is another one
     assert failed(Failure(0, "raised", "TypeError", "'int'")).advice == ""
     trace = f'  File "{FILE}", line 2, in mean\n'
     no_gradient = Failure(0, "raised", "AttributeError", "'NoneType' object has no attribute 'norm'", trace)
     said = failed(no_gradient, answer=Answer("def mean(p):\n    return p.grad.norm()", FILE, "mean")).advice
-    assert said == "A parameter that got no gradient has None as its `.grad`: leave it out."
+    assert said == "A parameter that got no gradient has None as its `.grad`: leave it out, or take zeros for it."
 
 
 def test_a_name_of_another_exercise_is_explained():
     failure = Failure(0, "raised", "NameError", "name 'ring_all_gather' is not defined")
     assert failed(failure).advice.startswith("An answer is graded alone: it knows no name of another cell or exercise.")
+
+
+def test_a_result_that_is_to_be_trained_is_explained():
+    """`optimizer_class([p.float() for p in parameters])`, the first that one writes for fp32 masters."""
+    failure = Failure(0, "raised", "ValueError", "can't optimize a non-leaf Tensor")
+    assert "`p.detach().float().clone()` can be trained" in failed(failure).advice
 
 
 @pytest.mark.parametrize(
