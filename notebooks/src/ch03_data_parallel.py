@@ -15,7 +15,7 @@
 # | 5. How can communication hide? | buckets and hooks; the exercise is a stretch | 4, and exercise 3: 25 |
 # | 6. What does it gain? | naive, ours and torch's, measured | 3 |
 # | 7. How does it break? | a sum in place of a mean | 2 |
-# | 8. How far does it scale? | the arithmetic, and when to use it | 6 |
+# | 8. How far does it scale? | the arithmetic, and when to use it | 5 |
 #
 # After it you can write a training loop in which N ranks make the same step as one process, say what PyTorch's DDP does
 # in `backward()`, and predict how far it scales. Every picture of ranks below is drawn from a recorded run.

@@ -40,8 +40,8 @@ EDITS = (
          "last", {BEGIN: "parts[(rank - 2) % world_size].clone()", MINE: "parts[(rank - 3 - step)"}),
     Edit("rank 0 returns rank 1's part 0, and so on: the parts travelled all the way, and no rank added its own "
          "summand to what came by", {ADD: "partial = arriving"}),
-    Edit("no summand of another rank is in what rank r returned, its own part r: the sum of part r ends on another rank, "
-         "or in another tensor (if rank 0 sends part 0 first, it ends with the sum of part 1)",
+    Edit("what rank r returned is its own part r, with no summand of another rank: the sum of part r ends on another "
+         "rank, or in another tensor (if rank 0 sends part 0 first, it ends with the sum of part 1)",
          {RETURN: "return parts[rank].clone()"}),
     Edit("one step too few: rank 0 has part 1, on its way to rank 1, whose summand is missing",
          {LOOP: "range(world_size - 2)"}),
