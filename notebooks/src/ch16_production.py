@@ -757,9 +757,21 @@ def go_on_sharded(folder):
     return trained(model, pieces_of_stage3(model), cuts, folder, resume=True)
 
 
-def trained(model, sharded, cuts, folder, resume=False):
-    optimizer = torch.optim.Adam(sharded.pieces, lr=0.01)
+def step(model, optimizer):
+    """A step on the same tokens as ever; its loss."""
     tokens = torch.arange(18).view(2, 9) % CONFIG.vocab_size
+    x, y = tokens[:, :-1], tokens[:, 1:]
+    is_divided = isinstance(model, ParallelGPT)
+    loss = model.loss(x, y) if is_divided else next_token_loss(model(x), y)
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    return loss.item()
+
+
+def trained(model, sharded, cuts, folder, resume=False):
+    """Two steps and a save, or a load; then two steps, and their losses."""
+    optimizer = torch.optim.Adam(sharded.pieces, lr=0.01)
     with checkpoints.Checkpointer(folder) as checkpointer:
         if resume:
             loaded = checkpointer.load(
@@ -768,22 +780,12 @@ def trained(model, sharded, cuts, folder, resume=False):
             checkpoints.load_shards(
                 sharded, optimizer, cuts, loaded.tensors, loaded.shared["optimizer"]
             )
-        losses = []
-        for step in range(2 if resume else 4):
-            if step == 2:
-                shards, options = checkpoints.shards_of(sharded, optimizer, cuts)
-                checkpointer.save(2, shards, shared={"optimizer": options})
-            x, y = tokens[:, :-1], tokens[:, 1:]
-            loss = (
-                model.loss(x, y)
-                if isinstance(model, ParallelGPT)
-                else next_token_loss(model(x), y)
-            )
-            loss.backward()
-            optimizer.step()
-            optimizer.zero_grad()
-            losses.append(loss.item())
-    return losses[-2:]
+        else:
+            step(model, optimizer)
+            step(model, optimizer)
+            shards, options = checkpoints.shards_of(sharded, optimizer, cuts)
+            checkpointer.save(2, shards, shared={"optimizer": options})
+    return [step(model, optimizer) for _ in range(2)]
 
 
 # On the processor: the files and losses of both jobs are compared to the last digits.
