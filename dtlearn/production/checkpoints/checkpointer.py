@@ -229,6 +229,12 @@ class Checkpointer:
     def _remove_older(self, step: int, unmoved: OSError | None) -> str:
         """Rank 0, after a step is saved: what could not be done. That is no failed save: a job goes on from it."""
         _, _, undeleted = tried(lambda: remove_older(self.folder, step, self.keep, moved=unmoved is None))
+        if unmoved is not None and unmoved.errno in (errno.ENOSPC, errno.EDQUOT):  # now there may be room
+            try:
+                point_at(self.folder, step)
+                unmoved = None
+            except OSError as error:
+                unmoved = error
         but = [f"the pointer could not be moved: {in_words(unmoved)}"] if unmoved is not None else []
         but += [f"older ones could not be deleted: {undeleted.message}"] if undeleted else []
         return f"step {step} is saved, but {'; and '.join(but)}. The next save tries again" if but else ""

@@ -170,7 +170,7 @@ def commit(folder: Path, unfinished: Path, manifest: Manifest) -> OSError | None
         Why the pointer could not be moved, if it could not. The checkpoint is there all the same.
 
     Raises:
-        OSError: there is no room, say. There is no new checkpoint, and those from before are as they were.
+        OSError: there is no room, say. This is no checkpoint, and those from before are as they were.
     """
     _write_file(unfinished / MANIFEST, to_json(manifest))
     _sync_folder(unfinished)  # the names of the files must be there before the folder has its name

@@ -1,17 +1,14 @@
 """On ranks: they agree on one step, and what one of them cannot read or write is refused on all."""
 
-import errno
 import os
 import resource
 import shutil
 import signal
 import subprocess
 import time
-import warnings
 import zlib
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
@@ -141,73 +138,6 @@ def test_a_missing_shard_and_a_torn_one_are_named_on_every_rank(spoil, says, fol
         assert step == 1 and torch.equal(values, weights(1)) and says in notes[0]
     for error in run_ranks(load, 2, str(folder), 2, device="cpu"):
         assert says in error and f"{folder} has no step 2; it has [1]" in error
-
-
-def test_the_pointer_moves_before_a_damaged_one_goes(folder, monkeypatch):
-    """A kill after any call of `_go_on_from` leaves a pointer to what is there."""
-    flip(folder / "step-00000002" / "rank0.bin")
-    real, named = os.rename, []
-
-    def rename(old, new):
-        real(old, new)
-        named.append(newest_step(folder))  # raises, if it is not there
-
-    monkeypatch.setattr(os, "rename", rename)
-    assert load(folder)[0] == 1 and named == [1, 1]
-
-
-def refusing(name, number, begins):
-    """`os.<name>` that fails for files whose names begin so; a rename: from, or to."""
-    real = getattr(os, name)
-
-    def call(path, *args, **kwargs):
-        if Path(path).name.startswith(begins):
-            raise OSError(number, os.strerror(number), str(path))
-        return real(path, *args, **kwargs)
-
-    return call
-
-
-@pytest.mark.parametrize("keep", [1, 2])
-def test_a_pointer_that_cannot_be_moved_is_no_failed_save(keep, folder, monkeypatch):
-    with Checkpointer(folder, keep=keep) as checkpointer:
-        with monkeypatch.context() as patched:
-            patched.setattr(os, "open", refusing("open", errno.ENOSPC, ".new-latest"))
-            with pytest.warns(
-                UserWarning, match=r"step 3 is saved, but the pointer could not be moved: .*No space"
-            ) as said:
-                checkpointer.save(3, shards(3, 0, 1))
-        assert checkpointer.times[0].note == str(said[0].message)
-        assert sorted(complete_steps(folder)[0]) == [2, 3] and newest_step(folder) == 2  # step 1 has made room
-        checkpointer.save(4, shards(4, 0, 1))
-    assert sorted(complete_steps(folder)[0]) == [3, 4][-keep:] and newest_step(folder) == 4
-
-
-def test_an_older_one_that_cannot_be_deleted_is_no_failed_save(folder, monkeypatch):
-    with Checkpointer(folder) as checkpointer:
-        with monkeypatch.context() as patched:
-            patched.setattr(os, "rename", refusing("rename", errno.EACCES, "step-00000001"))
-            says = r"step 3 is saved, but older ones could not be deleted: .*/step-00000001: Permission denied"
-            with pytest.warns(UserWarning, match=says):
-                checkpointer.save(3, shards(3, 0, 1))
-        assert sorted(complete_steps(folder)[0]) == [1, 2, 3] and newest_step(folder) == 3
-        checkpointer.save(4, shards(4, 0, 1))
-    assert sorted(complete_steps(folder)[0]) == [3, 4]
-
-
-def save_without_a_pointer(folder):
-    """On each rank: what it has in `times`, and whether it warned."""
-    os.open = refusing("open", errno.ENOSPC, ".new-latest")
-    with warnings.catch_warnings(record=True) as said, Checkpointer(folder, asynchronous=True) as checkpointer:
-        warnings.simplefilter("always")
-        checkpointer.save(3, shards(3, dist.get_rank(), 2))
-        checkpointer.wait()
-    return checkpointer.times[0].note, len(said)
-
-
-def test_every_rank_hears_of_it_and_one_warns(folder):
-    (first, warned), (second, silent) = run_ranks(save_without_a_pointer, 2, str(folder), device="cpu")
-    assert first == second and first.startswith("step 3 is saved, but the pointer") and (warned, silent) == (1, 0)
 
 
 def save_large(folder, limit, asynchronous):
@@ -367,65 +297,6 @@ def test_a_mistake_in_the_call_is_a_value_error(tmp_path):
     ):
         checkpointer.save(1, shards(1, 0, 1), own=wrong)
     assert not step_folder(tmp_path, 1).exists()
-
-
-@pytest.mark.parametrize("step", [-1, 1.5, "3", None, torch.tensor(1.5)])
-def test_a_step_is_a_whole_number(step, folder):
-    before = sorted(path.name for path in folder.iterdir())
-    with (
-        Checkpointer(folder) as checkpointer,
-        pytest.raises(ValueError, match="step is a whole number, 0 or more: how many updates were made; got"),
-    ):
-        checkpointer.save(step, shards(3, 0, 1))
-    assert sorted(path.name for path in folder.iterdir()) == before and not checkpointer.times
-
-
-def test_a_step_of_numpy_and_one_of_pytorch_are_steps(folder):
-    with Checkpointer(folder) as checkpointer:
-        checkpointer.save(np.int64(3), shards(3, 0, 1))
-        checkpointer.save(torch.tensor(4), shards(4, 0, 1))
-        assert checkpointer.load(lambda manifest: WANTED, step=np.int64(4)).step == 4
-    assert sorted(complete_steps(folder)[0]) == [3, 4]
-
-
-def test_a_mistake_while_it_is_written_leaves_nothing(folder, monkeypatch):
-    def mistake(*args):
-        raise TypeError("Object of type int64 is not JSON serializable")
-
-    monkeypatch.setattr("dtlearn.production.checkpoints.checkpointer.build_manifest", mistake)
-    with Checkpointer(folder) as checkpointer, pytest.raises(TypeError, match="int64"):
-        checkpointer.save(3, shards(3, 0, 1))
-    assert not list(folder.glob(".new-*"))
-
-
-def test_a_closed_one_neither_saves_nor_loads(folder):
-    with Checkpointer(folder, keep=1) as checkpointer:
-        pass
-    checkpointer.close()  # again: nothing
-    with pytest.raises(CheckpointError, match=r"is closed, and another job may have .* by now"):
-        checkpointer.save(7, shards(7, 0, 1))
-    with pytest.raises(CheckpointError, match="is closed"):
-        checkpointer.load(lambda manifest: WANTED)
-    assert sorted(complete_steps(folder)[0]) == [1, 2]
-
-
-def test_a_deleted_folder_is_not_said_to_hold_checkpoints(tmp_path):
-    with Checkpointer(tmp_path / "job") as checkpointer:
-        shutil.rmtree(tmp_path / "job")
-        with pytest.raises(CheckpointError, match=r"step 3 could not be saved: .*: No such file .*/job itself is gone"):
-            checkpointer.save(3, shards(3, 0, 1))
-        (tmp_path / "job").touch()
-        with pytest.raises(CheckpointError, match=r"No checkpoint is seen in .*/job$"):
-            checkpointer.save(3, shards(3, 0, 1))
-
-
-@pytest.mark.parametrize("number", [errno.EACCES, errno.EROFS])
-def test_a_folder_that_cannot_be_written_says_what_to_do(number, folder, monkeypatch):
-    monkeypatch.setattr(os, "open", refusing("open", number, ".lock"))
-    with pytest.raises(
-        CheckpointError, match=rf"\.lock: {os.strerror(number)}\. A job writes .* `read_pieces` are enough"
-    ):
-        Checkpointer(folder)
 
 
 def in_a_part_of_the_ranks(folder):
