@@ -229,7 +229,7 @@ class Checkpointer:
     def _remove_older(self, step: int, unmoved: OSError | None) -> str:
         """Rank 0, after a step is saved: what could not be done. That is no failed save: a job goes on from it."""
         _, _, undeleted = tried(lambda: remove_older(self.folder, step, self.keep, moved=unmoved is None))
-        if unmoved is not None and unmoved.errno in (errno.ENOSPC, errno.EDQUOT):  # now there may be room
+        if unmoved is not None and undeleted is None:  # now there may be room
             try:
                 point_at(self.folder, step)
                 unmoved = None

@@ -170,7 +170,7 @@ def commit(folder: Path, unfinished: Path, manifest: Manifest) -> OSError | None
         Why the pointer could not be moved, if it could not. The checkpoint is there all the same.
 
     Raises:
-        OSError: there is no room, say. This is no checkpoint, and those from before are as they were.
+        OSError: there is no room, say. The checkpoints from before are as they were, and no more.
     """
     _write_file(unfinished / MANIFEST, to_json(manifest))
     _sync_folder(unfinished)  # the names of the files must be there before the folder has its name
@@ -221,6 +221,8 @@ def remove_older(folder: Path, step: int, keep: int, *, moved: bool = True) -> N
         moved: whether the pointer names the new one, for good. If not, the one before it stays, and what the pointer
             names; older ones go even then: they may be what fills the disk.
     """
+    if not moved:
+        _sync_folder(folder)  # `commit` may not have come to it, and nothing goes before the new one is on the disk
     complete = sorted(complete_steps(folder)[0])
     replaced = _replaced(folder, complete) if moved else []
     for newer in (other for other in complete if other > step):

@@ -77,7 +77,10 @@ def test_a_pointer_that_cannot_be_moved_is_no_failed_save(keep, folder, monkeypa
 
 
 def test_when_an_older_one_has_made_room_the_pointer_moves(folder, monkeypatch):
-    monkeypatch.setattr(store, "point_at", refusing("open", errno.ENOSPC, "job"))  # in `commit`: the disk is full
+    def full(folder, step):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder / "latest"))
+
+    monkeypatch.setattr(store, "point_at", full)  # as `commit` calls it
     with Checkpointer(folder) as checkpointer:
         checkpointer.save(3, shards(3, 0, 1))
     assert checkpointer.times[0].note == ""
@@ -94,6 +97,23 @@ def test_an_older_one_that_cannot_be_deleted_is_no_failed_save(folder, monkeypat
         assert sorted(complete_steps(folder)[0]) == [1, 2, 3] and newest_step(folder) == 3
         checkpointer.save(4, shards(4, 0, 1))
     assert sorted(complete_steps(folder)[0]) == [3, 4]
+
+
+def test_nothing_is_deleted_as_long_as_the_new_name_may_be_lost(folder, monkeypatch):
+    real = store._sync_folder
+
+    def fail(place):
+        if place == folder:
+            raise OSError(errno.EIO, os.strerror(errno.EIO), str(place))
+        real(place)
+
+    with Checkpointer(folder, keep=1) as checkpointer, monkeypatch.context() as patched:
+        patched.setattr(store, "_sync_folder", fail)
+        with pytest.warns(
+            UserWarning, match=r"the pointer could not be moved: .*; and older ones could not be deleted"
+        ):
+            checkpointer.save(3, shards(3, 0, 1))
+    assert sorted(complete_steps(folder)[0]) == [1, 2, 3] and newest_step(folder) == 2
 
 
 def save_without_a_pointer(folder):
