@@ -131,6 +131,7 @@ ABOUT = {
     "notebook/kernel_ends": "the ways in which a kernel ends",
     "pipeline_parallel/torch_parity": "every order in torch's runner and in ours",
     "production/bug_lab/programs": "the lab's programs, and their fixed versions, on real ranks",
+    "production/checkpoints/checkpointer_bad_input": "calls, disks and folders that are not as they should be",
     "runtime/bad_input": "code that does what no rank should do",
     "runtime/faults": "the corpus of faults, in runs and in cells",
     "runtime/kills": "kills at any moment",

@@ -9,11 +9,12 @@ them is what `store` is about.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 import os
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Self
 
@@ -25,6 +26,16 @@ from dtlearn.sharing.resharding import Read
 from .format import BLOCK, DTYPES, DamagedError, Extent, Manifest, StoredFile
 
 _ALIGNED = 64  # bytes: a piece begins at a multiple, which every dtype can be read at
+
+
+@contextlib.contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Let an error of `os.write` or `os.fsync` name the file: the system knows only its descriptor."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = error.filename or str(path)
+        raise
 
 
 class BlockWriter:
@@ -60,7 +71,8 @@ class BlockWriter:
 
     def _write(self, data: memoryview) -> None:
         while data:
-            written = os.write(self._descriptor, data)  # may be less than all
+            with naming(self.path):
+                written = os.write(self._descriptor, data)  # may be less than all
             self._count(data[:written])
             data = data[written:]
 
@@ -80,7 +92,8 @@ class BlockWriter:
     def __exit__(self, kind: object, *_: object) -> None:
         try:
             if kind is None:
-                os.fsync(self._descriptor)
+                with naming(self.path):
+                    os.fsync(self._descriptor)
                 if self._nbytes % BLOCK:
                     self._sums.append(self._sum)
                 self.stored = StoredFile(self._nbytes, tuple(self._sums))

@@ -14,7 +14,10 @@ step to take, and what is deleted, it leaves to the caller, as torchtitan and Me
 
 from __future__ import annotations
 
+import errno
+import operator
 import time
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -28,7 +31,7 @@ from dtlearn.sharing.resharding import Piece
 
 from .format import CheckpointError, Manifest, build_manifest
 from .pieces import SHARED, Shards, read_object, read_pieces, to_bytes, write_rank_file
-from .ranks import JobRanks, tried
+from .ranks import JobRanks, in_words, tried
 from .staging import BackgroundTask, SaveTimes, Staging
 from .store import (
     FolderLock,
@@ -42,6 +45,7 @@ from .store import (
     require_new,
     set_aside,
     step_folder,
+    steps_in,
     sweep,
 )
 
@@ -117,12 +121,27 @@ class Checkpointer:
         self._writing, self._training = JobRanks.of(group), JobRanks.of(group)
         self._staging, self._task = Staging(), BackgroundTask()
         self._lock: FolderLock | None = None
+        self._closed = False
         self._notes = self._training.from_first(self._open)
 
     def _open(self) -> list[str]:
-        self.folder.mkdir(parents=True, exist_ok=True)
-        self._lock = FolderLock(self.folder)
-        return sweep(self.folder)
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self._lock = FolderLock(self.folder)
+            return sweep(self.folder)
+        except OSError as error:
+            if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
+                raise
+            raise CheckpointError(
+                f"{error.filename}: {error.strerror}. A job writes into its folder, even if it only loads: take one "
+                "that it may write into. To read a checkpoint, `read_manifest` and `read_pieces` are enough"
+            ) from error
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise CheckpointError(
+                f"this Checkpointer is closed, and another job may have {self.folder} by now: make another one"
+            )
 
     def save(
         self,
@@ -149,8 +168,15 @@ class Checkpointer:
 
         Raises:
             CheckpointError: on every rank: it cannot be written; or, asynchronous, the one before could not. What was
-                saved before is still there.
+                saved before is still there. Or the folder was closed.
+            ValueError: `step` is no whole number, or below 0.
+
+        Warns:
+            UserWarning: on rank 0: it is saved, but the pointer could not be moved, or older ones not be deleted. On
+                every rank `times` has it.
         """
+        self._require_open()
+        step = whole_step(step)
         with phase(SAVE):
             return self._save(step, shards, shared or {}, own or {})
 
@@ -188,17 +214,36 @@ class Checkpointer:
             try:
                 written = ranks.together(lambda: write_rank_file(unfinished, ranks.rank, shards, objects))
                 files = ranks.gather(written)
-                ranks.from_first(lambda: commit(self.folder, unfinished, build_manifest(times.step, files)))
-            except CheckpointError:
+                unmoved = ranks.from_first(lambda: commit(self.folder, unfinished, build_manifest(times.step, files)))
+            except Exception:  # a mistake in the program, too
                 if ranks.rank == 0:
                     discard(unfinished)
                 raise
-            ranks.from_first(lambda: remove_older(self.folder, times.step, self.keep))
         except CheckpointError as error:
-            raise CheckpointError(
-                f"step {times.step} could not be saved: {error}. The checkpoints from before are in {self.folder}"
-            ) from error
+            raise CheckpointError(f"step {times.step} could not be saved: {error}. {self._from_before()}") from error
+        times.note = ranks.from_first(lambda: self._remove_older(times.step, unmoved))
         times.written = time.perf_counter() - start
+        if times.note and ranks.rank == 0:
+            warnings.warn(times.note, stacklevel=5)
+
+    def _remove_older(self, step: int, unmoved: OSError | None) -> str:
+        """Rank 0, after a step is saved: what could not be done. That is no failed save: a job goes on from it."""
+        _, _, undeleted = tried(lambda: remove_older(self.folder, step, self.keep, moved=unmoved is None))
+        if unmoved is not None and undeleted is None:  # now there may be room
+            try:
+                point_at(self.folder, step)
+                unmoved = None
+            except OSError as error:
+                unmoved = error
+        but = [f"the pointer could not be moved: {in_words(unmoved)}"] if unmoved is not None else []
+        but += [f"older ones could not be deleted: {undeleted.message}"] if undeleted else []
+        return f"step {step} is saved, but {'; and '.join(but)}. The next save tries again" if but else ""
+
+    def _from_before(self) -> str:
+        there, _, _ = tried(lambda: steps_in(self.folder))
+        if there:
+            return f"The checkpoints from before are in {self.folder}"
+        return f"No checkpoint is seen in {self.folder}" if self.folder.exists() else f"{self.folder} itself is gone"
 
     def wait(self) -> None:
         """Wait until an asynchronous save is complete.
@@ -221,9 +266,12 @@ class Checkpointer:
             None: there is no checkpoint yet.
 
         Raises:
-            CheckpointError: on every rank: none can be read, or it is of another model, or of a newer version; or
-                there is none, and the pointer names one, or one was set aside.
+            CheckpointError: on every rank: none can be read, or it is of another model, or of another version; or
+                there is none, and the pointer names one, or one was set aside. Or the folder was closed.
+            ValueError: `step` is no whole number, or below 0.
         """
+        self._require_open()
+        step = None if step is None else whole_step(step)
         self.wait()
         ranks = self._training
         seen, notes = ranks.together(lambda: complete_steps(self.folder))
@@ -277,6 +325,9 @@ class Checkpointer:
         Raises:
             CheckpointError: the last save could not be written.
         """
+        if self._closed:
+            return
+        self._closed = True
         try:
             self._task.finish()
         finally:
@@ -294,9 +345,26 @@ class Checkpointer:
     ) -> None:
         if kind is None:
             self.close()
-        elif self._lock is not None and not self._task.is_running:  # other ranks may be gone: wait for nobody
-            self._lock.release()
-            self._lock = None
+        elif not self._task.is_running:  # other ranks may be gone: wait for nobody
+            self._closed = True
+            if self._lock is not None:
+                self._lock.release()
+                self._lock = None
+
+
+def whole_step(step: int) -> int:
+    """A step as an `int`, from one of NumPy or PyTorch, too.
+
+    Raises:
+        ValueError: it is no whole number, or below 0: nothing of that name would be found again.
+    """
+    try:
+        number = operator.index(step)
+    except TypeError:
+        number = -1
+    if number < 0:
+        raise ValueError(f"step is a whole number, 0 or more: how many updates were made; got {step!r}")
+    return number
 
 
 def common_steps(seen: Sequence[Mapping[int, int]]) -> tuple[list[int], list[str]]:

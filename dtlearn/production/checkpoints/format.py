@@ -157,7 +157,7 @@ def from_json(text: str, place: str) -> Manifest:
 
     Raises:
         DamagedError: it is torn, or no manifest.
-        CheckpointError: it is of a newer version.
+        CheckpointError: it is of another version.
     """
     body, _, rest = text.partition("\n")
     if rest.strip() != _checksum(body):
@@ -166,9 +166,10 @@ def from_json(text: str, place: str) -> Manifest:
         )
     data = json.loads(body)
     if data["format"] != FORMAT_VERSION:
+        update = ", or update this one" if data["format"] > FORMAT_VERSION else ""
         raise CheckpointError(
             f"{place} has format {data['format']}, and this version of dtlearn reads {FORMAT_VERSION}: load it with "
-            "the version that wrote it, or update this one. Nothing was read or deleted"
+            f"the version that wrote it{update}. Nothing was read or deleted"
         )
     return Manifest(
         step=data["step"],

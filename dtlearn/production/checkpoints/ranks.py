@@ -117,10 +117,14 @@ def tried(action: Callable[[], T]) -> tuple[T | None, Exception | None, Refusal 
     except CheckpointError as error:
         return None, error, Refusal(str(error))
     except OSError as error:
-        place = f"{error.filename}: " if error.filename else ""
-        return None, error, Refusal(f"{place}{error.strerror or error}")
+        return None, error, Refusal(in_words(error))
     except Exception as error:
         return None, error, Refusal(f"{type(error).__name__}: {error}")
+
+
+def in_words(error: OSError) -> str:
+    """The file, if the error names one, and what the system says."""
+    return f"{error.filename}: {error.strerror}" if error.filename else error.strerror or str(error)
 
 
 def _raise(refusal: Refusal, error: Exception | None) -> None:

@@ -30,6 +30,7 @@ class SaveTimes:
         written: for files, fsync and the other ranks; beside training, if it is asynchronous. 0 until it is done.
         stall: what training waited in all: the `save_stall` of this save.
         skipped: an earlier save was still going on, and nothing was saved.
+        note: what could not be done after it was saved, such as to delete an older one.
     """
 
     step: int
@@ -38,6 +39,7 @@ class SaveTimes:
     written: float = 0.0
     stall: float = 0.0
     skipped: bool = False
+    note: str = ""
 
 
 class Staging:

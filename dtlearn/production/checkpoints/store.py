@@ -33,6 +33,7 @@ import zlib
 from collections.abc import Iterable
 from pathlib import Path
 
+from .blocks import naming
 from .format import MANIFEST, CheckpointError, DamagedError, Manifest, from_json, to_json
 
 UNFINISHED, REMOVED, SET_ASIDE = ".new-", ".old-", "aside-"  # how names begin of what is no checkpoint
@@ -74,7 +75,10 @@ def newest_step(folder: Path | str) -> int | None:
     if (name := _pointed(pointer)) is None:
         return None
     if not (match := _NAME.fullmatch(name)):
-        raise CheckpointError(f"{pointer} names {name!r}, and not a step such as step-00000012")
+        raise CheckpointError(
+            f"{pointer} names {name[:40]!r}, and not a step such as step-00000012: it is torn or was changed. A job "
+            "that opens the folder writes it anew if there is a checkpoint; if there is none, take another folder"
+        )
     if not (Path(folder) / name).is_dir():
         raise CheckpointError(
             f"{pointer} names {name}, which is not there: bring it back, or take another folder to begin anew"
@@ -83,11 +87,13 @@ def newest_step(folder: Path | str) -> int | None:
 
 
 def _pointed(pointer: Path) -> str | None:
-    """What stands in the pointer; None: there is none."""
+    """What stands in the pointer, whatever it is; None: there is none."""
     try:
-        return pointer.read_text("utf-8").strip()
+        return pointer.read_text("utf-8", errors="replace").strip()
     except FileNotFoundError:
         return None
+    except IsADirectoryError:
+        return ""
 
 
 def read_manifest(checkpoint: Path) -> Manifest:
@@ -95,7 +101,7 @@ def read_manifest(checkpoint: Path) -> Manifest:
 
     Raises:
         DamagedError: it is missing or torn.
-        CheckpointError: it is of a newer version.
+        CheckpointError: it is of another version.
     """
     try:
         text = (checkpoint / MANIFEST).read_text("utf-8")
@@ -103,6 +109,10 @@ def read_manifest(checkpoint: Path) -> Manifest:
         raise DamagedError(f"{checkpoint} has no {MANIFEST}: copy the whole folder, or take another step") from None
     except UnicodeDecodeError:
         raise DamagedError(f"{checkpoint / MANIFEST} is no text: it was changed since it was saved") from None
+    except NotADirectoryError:
+        raise DamagedError(f"{checkpoint} is a file, and not the folder of a checkpoint: move it away") from None
+    except IsADirectoryError:
+        raise DamagedError(f"{checkpoint / MANIFEST} is a folder: it was changed since it was saved") from None
     return from_json(text, str(checkpoint / MANIFEST))
 
 
@@ -115,7 +125,7 @@ def complete_steps(folder: Path) -> tuple[dict[int, int], list[str]]:
         {step: checksum}, and a line for each checkpoint that is passed over.
 
     Raises:
-        CheckpointError: one is of a newer version. Nobody should go on from an older one, and in the end delete it.
+        CheckpointError: one is of another version. Nobody should go on from an older one, and in the end delete it.
     """
     complete, notes = dict[int, int](), list[str]()
     for step in steps_in(folder):
@@ -153,17 +163,24 @@ def begin(folder: Path, step: int) -> Path:
     return unfinished
 
 
-def commit(folder: Path, unfinished: Path, manifest: Manifest) -> None:
+def commit(folder: Path, unfinished: Path, manifest: Manifest) -> OSError | None:
     """Make a checkpoint of the folder that all ranks have written into, and the newest one of it.
 
+    Returns:
+        Why the pointer could not be moved, if it could not. The checkpoint is there all the same.
+
     Raises:
-        OSError: there is no room, say. The checkpoints from before are as they were.
+        OSError: there is no room, say. The checkpoints from before are as they were, and no more.
     """
     _write_file(unfinished / MANIFEST, to_json(manifest))
     _sync_folder(unfinished)  # the names of the files must be there before the folder has its name
-    os.rename(unfinished, _next_folder(folder, manifest.step))
-    _sync_folder(folder)  # the pointer must not be there before what it names
-    point_at(folder, manifest.step)
+    os.rename(unfinished, _next_folder(folder, manifest.step))  # now it is saved
+    try:
+        _sync_folder(folder)  # the pointer must not be there before what it names
+        point_at(folder, manifest.step)
+    except OSError as error:
+        return error
+    return None
 
 
 def _next_folder(folder: Path, step: int) -> Path:
@@ -191,24 +208,35 @@ def set_aside(folder: Path, step: int) -> Path:
     return aside
 
 
-def remove_older(folder: Path, step: int, keep: int) -> None:
+def remove_older(folder: Path, step: int, keep: int, *, moved: bool = True) -> None:
     """Delete all complete checkpoints but the `keep` newest: after the new one, of `step`, is there, never before.
 
     What is newer than it is of a run that went further, and from which this one has gone back. A person said so, and
     may think better of it: it is set aside.
+
+    Args:
+        folder: of the job.
+        step: just saved.
+        keep: 1 or more.
+        moved: whether the pointer names the new one, for good. If not, the one before it stays, and what the pointer
+            names; older ones go even then: they may be what fills the disk.
     """
+    if not moved:
+        _sync_folder(folder)  # `commit` may not have come to it, and nothing goes before the new one is on the disk
     complete = sorted(complete_steps(folder)[0])
-    replaced = _replaced(folder, complete)
+    replaced = _replaced(folder, complete) if moved else []
     for newer in (other for other in complete if other > step):
         set_aside(folder, newer)
-    older = [other for other in complete if other <= step][:-keep]
-    _remove([*replaced, *(step_folder(folder, other) for other in older)])
+    older = [other for other in complete if other <= step][: -keep if moved else -max(keep, 2)]
+    remove = [*replaced, *(step_folder(folder, other) for other in older)]
+    _remove([path for path in remove if path.name != _pointed(folder / POINTER)])
 
 
 def _replaced(folder: Path, complete: Iterable[int]) -> list[Path]:
     """Of complete steps, the checkpoints from before they were saved again."""
     times = _times_saved(folder)
-    return [folder / _name(step, number) for step in complete for number in times[step][:-1]]
+    replaced = [folder / _name(step, number) for step in complete for number in times[step][:-1]]
+    return [path for path in replaced if path.is_dir()]  # a file of that name is a person's
 
 
 def _remove(checkpoints: list[Path]) -> None:
@@ -236,7 +264,7 @@ def sweep(folder: Path) -> list[str]:
     Only whoever holds the lock may do so: what is unfinished may be another job's.
 
     Returns:
-        A line, if the pointer named what is not there.
+        A line, if the pointer named what is not there, or no step.
     """
     for left in folder.iterdir():
         if left.name.startswith((UNFINISHED, REMOVED)):
@@ -244,8 +272,12 @@ def sweep(folder: Path) -> list[str]:
     complete, _ = complete_steps(folder)
     pointed, notes = _pointed(folder / POINTER), list[str]()
     if complete and pointed != step_folder(folder, max(complete)).name:
-        if pointed is not None and not (folder / pointed).is_dir():
+        if pointed is not None and not _NAME.fullmatch(pointed):
+            notes.append(f"{folder / POINTER} named {pointed[:40]!r}, which is no step: written anew")
+        elif pointed is not None and not (folder / pointed).is_dir():
             notes.append(f"{folder / POINTER} named {pointed}, which is not there. Passed over")
+        if (folder / POINTER).is_dir():  # no file can take its place
+            os.rename(folder / POINTER, folder / f"{SET_ASIDE}{POINTER}-{secrets.token_hex(4)}")
         point_at(folder, max(complete))
     _remove(_replaced(folder, complete))
     return notes
@@ -268,9 +300,10 @@ def _write_file(path: Path, content: str) -> None:
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
     try:
         data = content.encode()
-        while data:
-            data = data[os.write(descriptor, data) :]
-        os.fsync(descriptor)
+        with naming(path):
+            while data:
+                data = data[os.write(descriptor, data) :]
+            os.fsync(descriptor)
     finally:
         os.close(descriptor)
 
@@ -279,7 +312,8 @@ def _sync_folder(folder: Path) -> None:
     """Put new names on the disk; not every file system can."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
-        os.fsync(descriptor)
+        with naming(folder):
+            os.fsync(descriptor)
     except OSError as error:
         if error.errno not in (errno.EINVAL, errno.ENOTSUP):
             raise

@@ -63,6 +63,14 @@ def test_a_newer_version_is_refused_and_not_called_damaged(monkeypatch):
     assert not isinstance(error.value, DamagedError)
 
 
+def test_for_an_older_version_no_update_helps(monkeypatch):
+    monkeypatch.setattr("dtlearn.production.checkpoints.format.FORMAT_VERSION", 0)
+    text = to_json(manifest())
+    monkeypatch.undo()
+    with pytest.raises(CheckpointError, match=r"reads 1: load it with the version that wrote it\. Nothing"):
+        from_json(text, "manifest.json")
+
+
 def test_a_person_can_read_it():
     data = json.loads(to_json(manifest()).splitlines()[0])
     assert data["tensors"]["w"][:2] == ["float32", [4, 6]] and data["files"]["rank0.bin"] == [112, [7, 8]]

@@ -155,6 +155,31 @@ def test_the_pointer_and_the_folders(folder):
         store.newest_step(folder)
 
 
+@pytest.mark.parametrize("torn", [b"", b"step-000", b"\xff\xfe\x00", None], ids=["empty", "torn", "no text", "folder"])
+def test_a_torn_pointer_is_mended_on_opening(torn, folder):
+    (folder / "latest").unlink()
+    (folder / "latest").mkdir() if torn is None else (folder / "latest").write_bytes(torn)
+    with pytest.raises(CheckpointError, match=r"and not a step .*: it is torn or was changed\. A job that opens"):
+        store.newest_step(folder)
+    with Checkpointer(folder) as checkpointer:
+        notes = checkpointer.load(lambda manifest: {}).notes
+    assert "which is no step: written anew" in notes[0] and store.newest_step(folder) == 2
+
+
+def test_what_has_the_name_of_a_checkpoint_and_is_none_is_passed_over(folder):
+    (folder / "step-00000009").write_text("notes of a person")
+    (folder / "step-00000002" / "manifest.json").unlink()
+    (folder / "step-00000002" / "manifest.json").mkdir()
+    complete, notes = store.complete_steps(folder)
+    assert list(complete) == [1]
+    assert "manifest.json is a folder" in notes[0] and "step-00000009 is a file, and not the folder" in notes[1]
+    with Checkpointer(folder) as checkpointer:
+        assert checkpointer.load(lambda manifest: {}).step == 1
+        checkpointer.save(9, shards(9, 0, 1))
+        assert checkpointer.load(lambda manifest: {}).step == 9
+    assert (folder / "step-00000009").read_text() == "notes of a person"
+
+
 def test_a_missing_shard_and_a_torn_one_are_passed_over_and_named(folder):
     (folder / "step-00000002" / "rank0.bin").unlink()
     complete, notes = store.complete_steps(folder)
