@@ -728,6 +728,8 @@ for policy in ("static", "continuous"):
 # A `Cut` says which part of a whole tensor a rank has; `shards_of` and `wanted_by` make pieces of it, to save and to load.
 
 # %% jupyter={"source_hidden": true}
+from functools import partial
+
 from dtlearn.models import GPT, GPTConfig, next_token_loss
 from dtlearn.tensor_parallel import ParallelGPT
 from dtlearn.zero import FullyShardedDataParallel, ShardedParameters, pieces_of_stage3
@@ -774,9 +776,7 @@ def trained(model, sharded, cuts, folder, resume=False):
     optimizer = torch.optim.Adam(sharded.pieces, lr=0.01)
     with checkpoints.Checkpointer(folder) as checkpointer:
         if resume:
-            loaded = checkpointer.load(
-                lambda manifest: checkpoints.wanted_by(sharded, cuts, manifest)
-            )
+            loaded = checkpointer.load(partial(checkpoints.wanted_by, sharded, cuts))
             checkpoints.load_shards(
                 sharded, optimizer, cuts, loaded.tensors, loaded.shared["optimizer"]
             )
