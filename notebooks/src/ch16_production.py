@@ -167,7 +167,7 @@ fewer.reveal()
 # is killed when half of the bytes are written:
 
 
-# %%
+# %% tags=["nbval-ignore-output"]
 import io
 import os
 import signal
@@ -341,7 +341,7 @@ staged.reveal()
 # So an asynchronous save copies everything first, into the memory of the host, which takes much less time than a disk. It is called
 # *staging*. A job with and without:
 
-# %% jupyter={"source_hidden": true}
+# %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
 from dtlearn.viz import save_stalls, stall_words
 
 
@@ -398,7 +398,7 @@ interval.reveal()
 # What is left of the time is called **goodput**: seconds of training that stay, divided by all seconds. A real job, on two ranks that are killed at random
 # moments, on a fast clock: a step takes 10 ms, a save 100 ms, a rank dies after 1.5 s of training on average, and the job saves every 60 steps:
 
-# %% jupyter={"source_hidden": true}
+# %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
 from dtlearn.viz import job_life, life_words
 
 lived = goodput.live(mtbf=1.5, seed=3)
@@ -471,7 +471,7 @@ show(goodput_curve(large, curve), goodput_curve_words(large, curve))
 # %%
 story = faults.run_scenario("watched_hang")
 
-# %% jupyter={"source_hidden": true}
+# %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
 rank_table(
     [
         {
@@ -585,7 +585,7 @@ silent.reveal()
 #
 # Nothing has failed, and the job is slow. A collective takes as long as its last rank. Three ranks, one of which computes 50 ms longer in each step:
 
-# %% jupyter={"source_hidden": true}
+# %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
 from dtlearn.production import stragglers
 from dtlearn.viz import shadow_words, straggler_shadow
 
@@ -649,7 +649,7 @@ rank_table(
 # One source of this course lists "training, evaluation and inference on separate nodes" as a strategy of parallel training. It makes no step faster. But it is useful: an evaluation
 # every hour stops a thousand GPUs if they make it themselves. Here two ranks train, one evaluates each checkpoint as it comes, one serves:
 
-# %% jupyter={"source_hidden": true}
+# %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
 from dtlearn.production import serving
 from dtlearn.viz import role_lanes, role_words
 
@@ -848,7 +848,7 @@ print("rows 2 and 3 of torch's files:", torch.equal(read, WHOLE[2:4].flatten()))
 #
 # Two views of one step, on two ranks: PyTorch's profiler, and this course's record.
 
-# %% jupyter={"source_hidden": true}
+# %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
 from dtlearn.production import watching
 
 traces = watching.trace_step()
@@ -869,7 +869,7 @@ rank_table(
 # three things: **which ranks** do the wrong thing (not those that wait), **which line** has to change (not where it shows), and which of sixteen **causes** it is. First one that is none of
 # the ten. Four ranks average two metrics, and hang:
 
-# %%
+# %% tags=["nbval-ignore-output"]
 from dtlearn.production import bug_lab
 
 program = '''import torch
