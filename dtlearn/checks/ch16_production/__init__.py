@@ -8,10 +8,13 @@ from ..own_work import forbids, forbids_torchs
 READS = [
     forbids(
         *("dtlearn.production.checkpoints", "dtlearn.production.faults", "dtlearn.production.goodput"),
-        *("dtlearn.production.page_resharding", "dtlearn.production.stragglers", "dtlearn.sharing"),
-        *("dtlearn.planner", "dtlearn.data_parallel.large_batch"),
+        *("dtlearn.sharing", "dtlearn.planner", "dtlearn.data_parallel.large_batch"),
     ),
-    forbids_torchs("torch.distributed.checkpoint"),
+    # Single files, which cannot be hidden as a folder can.
+    forbids_torchs(
+        *("torch.distributed.checkpoint", "dtlearn.production.page_resharding", "dtlearn.production.stragglers"),
+        "dtlearn.production.batch_plan",
+    ),
 ]
 
 # Codes that only this chapter's exercises use.
