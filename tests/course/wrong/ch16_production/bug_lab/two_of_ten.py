@@ -1,4 +1,4 @@
-# expect: DTL-VALUE
+# expect: DTL-VALUE-NONE
 # says: no fault of codebook is named yet
 
 
