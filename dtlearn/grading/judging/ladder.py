@@ -72,7 +72,8 @@ def named(
     difference = results[first.at].headline
     same_size = [w for w in wrong if w in of_size]
     if edit is not None:
-        alike = [w for w in wrong if w in explained[edit] or w not in same_size]
+        others = {w.case.name for w in same_size if w not in explained[edit]}  # with another number of ranks, too
+        alike = [w for w in wrong if w in explained[edit] or not (w in same_size or w.case.name in others)]
         for w in alike:
             results[w.at] = replace(results[w.at], code=NAMED, headline=check.edits[edit].says, advice="")
         later = next((w for w in same_size if w not in alike), None)
