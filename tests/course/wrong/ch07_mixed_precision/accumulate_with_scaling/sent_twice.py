@@ -1,5 +1,5 @@
 # expect: DTL-RULE-BYTES
-# says: n + 8 are the most
+# says: of n + 8 at most
 
 import torch.distributed as dist
 from torch.nn.functional import mse_loss
