@@ -136,7 +136,7 @@ brought_by = cache(metadata.packages_distributions)  # reads what every installe
 
 def undeclared(folder: Path, declared: list[Requirement]) -> list[str]:
     """Packages imported under `folder` that no declared requirement brings: "package (file)"."""
-    own = {"dtlearn", "tests", *(file.stem for file in (ROOT / "tools").glob("*.py"))}
+    own = {"dtlearn", "tests", "tools", *(file.stem for file in (ROOT / "tools").glob("*.py"))}
     allowed = {canonicalize_name(requirement.name) for requirement in declared}
     found = []
     for package, file in imported_packages(folder).items():

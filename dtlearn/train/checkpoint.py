@@ -78,7 +78,7 @@ def write_checkpoint(state: dict[str, Any], file: Path, keep: int) -> None:
 def read_checkpoint(file: Path) -> dict[str, Any]:
     """The state that a file holds, its tensors on the CPU.
 
-    torch.save makes a zip archive, and torch.load does not compare its check sums; so we do.
+    torch.save makes a zip archive, and torch.load does not compare its checksums; so we do.
 
     Raises:
         TrainError: the file is missing, cut off, changed, or no checkpoint of this script.
@@ -86,7 +86,7 @@ def read_checkpoint(file: Path) -> dict[str, Any]:
     try:
         with zipfile.ZipFile(file) as archive:
             if (damaged := archive.testzip()) is not None:
-                raise TrainError(f"{file} is damaged: the check sum of its part {damaged} is wrong")
+                raise TrainError(f"{file} is damaged: the checksum of its part {damaged} is wrong")
         state = torch.load(file, map_location="cpu", weights_only=True)
     except FileNotFoundError:
         raise TrainError(f"there is no file {file}") from None

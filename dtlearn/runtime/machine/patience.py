@@ -107,6 +107,7 @@ class Patience:
         self._own = _queued(os.getpid())
         self._pids, self._in_queue = list(pids), in_queue or seconds_in_queue
         self._before = {p: 0.0 if waited == math.inf else waited for p, waited in self._in_queue(self._pids).items()}
+        self._computed = {pid: _computed(pid) for pid in self._pids} if in_queue is None else {}
         self._stood_still = 0.0
 
     def left(self) -> float:
@@ -121,8 +122,10 @@ class Patience:
 
     @property
     def starved(self) -> bool:
-        """Whether it ended only because no wait takes longer, and they could run for less than half of it."""
+        """Whether it ended only because no wait takes longer, and none of them could run for half of `seconds`."""
         elapsed = time.monotonic() - self._begun  # looked at now: the last look may be seconds ago
+        if any(_computed(pid) - before >= self.seconds / 2 for pid, before in self._computed.items()):
+            return False
         return min(self._waited(elapsed), elapsed) >= self.seconds * (MOST - 0.5)
 
     def over(self) -> bool:
@@ -158,11 +161,23 @@ def seconds_in_queue(pids: Collection[int]) -> dict[int, float]:
 
 def _queued(pid: int) -> float | None:
     """Seconds that the threads of a process have waited for a processor so far; None if nobody keeps that."""
-    waited = []
+    times = _schedstat(pid)
+    return sum(waited for _, waited in times) / 1e9 if times else None
+
+
+def _computed(pid: int) -> float:
+    """Seconds for which its threads have had a processor so far; 0 if nobody keeps that."""
+    return sum(had for had, _ in _schedstat(pid)) / 1e9
+
+
+def _schedstat(pid: int) -> list[tuple[int, int]]:
+    """By thread of a process: nanoseconds for which it has had a processor, and has waited for one."""
+    times = []
     # Not our number: of our own namespace, it may be another's in the /proc of a namespace around it.
     folder = "/proc/self/task" if pid == os.getpid() else f"/proc/{pid}/task"
     with contextlib.suppress(OSError):  # not Linux; or it has ended
         for thread in os.listdir(folder):
-            with contextlib.suppress(OSError, IndexError), open(f"{folder}/{thread}/schedstat") as file:
-                waited.append(int(file.read().split()[1]))
-    return sum(waited) / 1e9 if waited else None
+            with contextlib.suppress(OSError, ValueError), open(f"{folder}/{thread}/schedstat") as file:
+                had, waited = map(int, file.read().split()[:2])
+                times.append((had, waited))
+    return times

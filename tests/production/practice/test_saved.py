@@ -1,3 +1,4 @@
+import importlib
 import sys
 
 import torch
@@ -30,7 +31,7 @@ def test_a_class_that_is_defined_anew_has_kept_nothing(tmp_path, monkeypatch):
     path = tmp_path / "keeper.py"
     path.write_text("kept = []\n\nclass Keeper:\n    last = None\n    def all(self):\n        return kept, self.last\n")
     monkeypatch.syspath_prepend(tmp_path)
-    import keeper  # type: ignore[import-not-found]
+    keeper = importlib.import_module("keeper")
 
     keeper.kept.append(1)
     keeper.Keeper.last = 2

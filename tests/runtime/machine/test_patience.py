@@ -17,12 +17,13 @@ WORK = "while True: pass"
 
 
 class Machine:
-    """A clock that is set by hand, and how long each process has waited for a processor so far."""
+    """A clock that is set by hand, and how long each process has waited for a processor, and had one, so far."""
 
     def __init__(self, monkeypatch):
-        self.now, self.queued = 100.0, {os.getpid(): 0.0}
+        self.now, self.queued, self.computed = 100.0, {os.getpid(): 0.0}, {}
         monkeypatch.setattr(patience.time, "monotonic", lambda: self.now)
         monkeypatch.setattr(patience, "_queued", self.queued.get)
+        monkeypatch.setattr(patience, "_computed", lambda pid: self.computed.get(pid, 0.0))
 
 
 @pytest.fixture
@@ -176,6 +177,20 @@ def test_who_hardly_ran_was_starved_and_who_computed_was_not(machine):
     assert starved.over() and starved.starved
     machine.queued[7] = 7.0
     assert computed.over() and not computed.starved
+
+
+def test_a_loop_on_a_crowded_machine_was_not_starved_though_its_other_threads_wait_too(machine):
+    """Queues are added up over threads, and ours comes to them: one that computes may have waited all the time."""
+    machine.queued |= {7: 0.0, 8: 0.0}
+    machine.computed |= {7: 3.0, 8: 0.25}
+    loop, helper = Patience(2.0, [7, 8]), Patience(2.0, [8])
+    machine.now += 2.0 * MOST
+    machine.queued |= {7: 9.75, 8: 9.75}
+    machine.computed |= {7: 3.75, 8: 1.0}
+    assert loop.starved and helper.starved
+    machine.computed[7] = 4.0  # half of its two seconds, and more than any answer that was only hindered
+    assert loop.over() and not loop.starved
+    assert helper.starved
 
 
 def test_who_was_starved_to_the_end_is_known_whenever_the_last_look_was(machine):
