@@ -22,7 +22,10 @@ import torch.distributed as dist
 from torch import nn
 
 from dtlearn.models.in_turns import Times, slowest, time_in_turns
+from dtlearn.pipeline_parallel.checking.simulate import StageTimes
+from dtlearn.pipeline_parallel.runner.virtual_time import played_seconds
 from dtlearn.planner import Cluster, MeasuredTimes, StepTime, planned_step
+from dtlearn.planner.network import pp_size
 from dtlearn.runtime.link.link import Link
 from dtlearn.runtime.run import run_ranks
 from dtlearn.runtime.words import columns, format_seconds
@@ -97,7 +100,28 @@ def plan_with(run: SmallRun, link: Link, parts: Sequence[MeasuredTimes]) -> Step
     mean = MeasuredTimes(*(statistics.mean(getattr(own, name) for own in parts) for name in _PARTS))
     plan = run.training_run(cluster_of(link, run.layout.world_size))
     # ZeRO 2 and 3 reduce and gather while they compute; 0 and 1 when the last backward pass is done.
-    return planned_step(replace(plan, software=replace(plan.software, dp_hidden=run.zero >= 2)), mean)
+    planned = planned_step(replace(plan, software=replace(plan.software, dp_hidden=run.zero >= 2)), mean)
+    return planned if run.layout.pp == 1 else _with_played_pipeline(planned, run, link, mean)
+
+
+def _with_played_pipeline(planned: StepTime, run: SmallRun, link: Link, mean: MeasuredTimes) -> StepTime:
+    """The same with the schedule played message by message: by the planner's rule no transfer is hidden.
+
+    The rule is for clusters, where transfers are a few per cent of a step. On a slow link they are most of it, and a
+    schedule hides some: those of 1F1B go both ways at once.
+    """
+    chunks = run.made_schedule.num_stages // run.layout.pp
+    runs = run.num_microbatches * chunks  # passes of a rank
+    layers = run.config.num_layers / run.made_schedule.num_stages
+    head = mean.head / run.made_schedule.num_stages  # on all stages, as the planner has it; a third of it is forward
+    half = planned.rows["tensor parallel"] / runs / 2  # of the collectives: forward and backward have as many
+    forward, backward = layers * mean.forward + head / 3 + half, layers * mean.backward + head * 2 / 3 + half
+    times = StageTimes(forward, backward, 0.0)
+    near = link.between(*run.layout.groups("pp")[0][:2])
+    at_once = played_seconds(run.made_schedule, times, 0.0)
+    played = played_seconds(run.made_schedule, times, pp_size(planned.run) / near.bandwidth, near.latency)
+    bubble = at_once - runs * (forward + backward)
+    return replace(planned, rows=planned.rows | {"bubble": bubble, "stage to stage": played - at_once})
 
 
 _PARTS = ("forward", "backward", "head", "optimizer")

@@ -4,5 +4,6 @@
 schedule who sends what to whom, and when; `microbatches` cuts a batch; `losses`, what a loss function returns, and how
 much a micro-batch counts. What `play` moves: `stage`, the forward and backward passes of one stage, `recomputation`, a
 stage that runs its forward pass again, `split_backward`, the backward pass in two parts, and `transfers`, the tensors
-that travel. Before and after it: `preconditions`, and `gradients`, what is summed over ranks.
+that travel. Before and after it: `preconditions`, and `gradients`, what is summed over ranks. `virtual_time` says how
+long all that takes on a link.
 """

@@ -6,6 +6,8 @@ from dtlearn.hybrid_parallel import MeshLayout
 from dtlearn.hybrid_parallel.against_plan import SmallRun, compare_times, plan_with, times_table
 from dtlearn.hybrid_parallel.against_plan.times import cluster_of
 from dtlearn.models import GPTConfig
+from dtlearn.pipeline_parallel.checking.simulate import StageTimes
+from dtlearn.pipeline_parallel.runner.virtual_time import played_seconds
 from dtlearn.planner import MeasuredTimes
 from dtlearn.runtime.link.link import Link
 
@@ -24,14 +26,26 @@ def test_by_hand():
 
 def test_a_pipeline_has_its_bubble_and_replicas_their_all_reduce():
     rows = plan_with(SmallRun(TINY, MeshLayout(pp=2), num_microbatches=4), LINK, [ALIKE]).rows
-    transfers = 2 * 4 * LINK.seconds("send", 4 * 2 * 8 * 16)
-    assert rows["stage to stage"] == pytest.approx(transfers)
-    assert rows["bubble"] == pytest.approx((rows["computation"] + transfers) / 4)
+    assert rows["computation"] == pytest.approx(4 * (2 * 0.03 + 0.004 / 2))
+    assert rows["bubble"] == pytest.approx(rows["computation"] / 4)
     replicas = plan_with(SmallRun(TINY, MeshLayout(dp=4)), LINK, [ALIKE])
     model = 4 * (TINY.num_parameters - 10 * 16)  # the planner leaves out positions and the last norm
     assert replicas.rows["data parallel"] == pytest.approx(LINK.seconds("all_reduce", model, 4))
     assert replicas.hidden == 0
     assert plan_with(SmallRun(TINY, MeshLayout(dp=4), zero=3), LINK, [ALIKE]).hidden > 0
+
+
+def test_of_transfers_counts_what_the_schedule_does_not_hide():
+    """A micro-batch there and back, and of two what `played_seconds` says; half of the collectives is forward."""
+    one = plan_with(SmallRun(TINY, MeshLayout(pp=2)), LINK, [ALIKE]).rows
+    assert one["stage to stage"] == pytest.approx(2 * LINK.seconds("send", 4 * 8 * 8 * 16))
+    two = SmallRun(TINY, MeshLayout(tp=2, pp=2), num_microbatches=2)
+    rows = plan_with(two, LINK, [ALIKE]).rows
+    collectives = rows["tensor parallel"] / 2
+    stage = StageTimes(2 * 0.01 + 0.002 / 3 + collectives / 2, 2 * 0.02 + 0.004 / 3 + collectives / 2, 0.0)
+    sent = 4 * 4 * 8 * 16 / 2  # of each of the two tensor-parallel ranks
+    played = played_seconds(two.made_schedule, stage, sent / LINK.bandwidth, LINK.latency)
+    assert sum(rows.values()) - rows["optimizer"] == pytest.approx(played)
 
 
 def test_ranks_differ_and_the_mean_counts():
