@@ -29,6 +29,7 @@ import re
 import secrets
 import shutil
 import socket
+import weakref
 import zlib
 from collections.abc import Iterable
 from pathlib import Path
@@ -342,7 +343,22 @@ class FolderLock:
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
         self._descriptor = descriptor
+        _held.add(self)
 
     def release(self) -> None:
-        """Let another job have the folder."""
-        os.close(self._descriptor)
+        """Let another job have the folder. Once is enough; a forked child has done so already."""
+        if self in _held:
+            _held.discard(self)
+            os.close(self._descriptor)
+
+
+_held = weakref.WeakSet[FolderLock]()
+
+
+def _let_go_in_child() -> None:
+    """A forked child, such as a DataLoader's worker, would keep the lock when its parent is dead."""
+    for lock in list(_held):
+        lock.release()  # its copy of the descriptor; the parent's keeps the lock
+
+
+os.register_at_fork(after_in_child=_let_go_in_child)

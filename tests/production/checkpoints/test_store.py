@@ -1,10 +1,13 @@
 """The folder, without ranks; and a kill at every moment of a save, on two ranks."""
 
+import contextlib
 import errno
 import itertools
 import multiprocessing
 import os
 import shutil
+import signal
+import time
 
 import pytest
 import torch
@@ -220,6 +223,44 @@ def test_a_second_job_is_refused_until_the_first_has_ended(tmp_path):
         process.kill()  # not `done`: the lock of a killed process is free
         process.join()
     store.FolderLock(tmp_path).release()
+
+
+def hold_with_a_child(folder, ready):
+    """As a job whose DataLoader has a worker: its child sleeps on when it is killed."""
+    lock = store.FolderLock(folder)
+    child = multiprocessing.get_context("fork").Process(target=time.sleep, args=(60,))
+    child.start()
+    ready.send(child.pid)
+    time.sleep(60)
+    lock.release()
+
+
+def test_the_lock_of_a_killed_job_is_free_though_a_forked_child_lives_on(tmp_path):
+    context = multiprocessing.get_context("fork")
+    ready, ready_there = context.Pipe()
+    job = context.Process(target=hold_with_a_child, args=(tmp_path, ready_there))
+    job.start()
+    child = ready.recv()
+    try:
+        with pytest.raises(CheckpointError, match=f"is in use by process {job.pid} on "):
+            store.FolderLock(tmp_path)
+        job.kill()
+        job.join()
+        os.kill(child, 0)  # it lives
+        lock = wait_for(lambda: store.FolderLock(tmp_path))
+        lock.release()
+        lock.release()  # twice does no harm
+    finally:
+        os.kill(child, signal.SIGKILL)
+
+
+def wait_for(make):
+    """The child may not have let go yet: it does so when it first runs."""
+    for _ in range(300):
+        with contextlib.suppress(CheckpointError):
+            return make()
+        time.sleep(0.1)
+    return make()
 
 
 def test_what_cannot_be_synced_for_another_reason_than_the_file_system_is_raised(folder, monkeypatch):
