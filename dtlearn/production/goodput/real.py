@@ -114,6 +114,8 @@ def life_of(events: Sequence[StoryEvent], save_every: int) -> JobLife:
             spans.append(LifeSpan("restart", spans[-1].end, now))
         mine = [e for e in events if e.attempt == resumed.attempt and e.rank == 0]
         end = max(now, ends.get(resumed.attempt, mine[-1].seconds))
+        # One that says its "fault" lives for a moment longer, on a busy machine for long enough to save.
+        end = max([end, *(e.seconds for e in mine if e.what in ("saving", "saved") and (e.step or 0) <= kept)])
         saving = [e for e in mine if e.what == "saving" and e.seconds <= end]
         saved = {e.step: e.seconds for e in mine if e.what == "saved" and e.seconds <= end}
         for begin in saving:

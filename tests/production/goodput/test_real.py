@@ -55,6 +55,16 @@ def test_a_save_that_was_on_the_disk_before_the_death_counts_although_nobody_hea
     assert life_of(unsaved, 2).spans[0] == LifeSpan("lost", 1.0, 2.3, 2)
 
 
+@pytest.mark.parametrize("fault", [1.9, 2.1, 2.3])
+def test_a_save_between_the_word_of_a_death_and_the_death_counts_too(fault):
+    """The rank that will die says so first: the word comes before a save, in it, or behind it."""
+    events = [*FIRST[:5], event(fault, "fault", rank=1), event(4.0, "resumed", 2, 1), event(4.5, "step", 2, 1)]
+    spans = life_of([*events, event(4.6, "finished", 3, 1)], 2).spans
+    assert spans[:2] == (LifeSpan("training", 1.0, 2.0, 2), LifeSpan("save", 2.0, 2.2))
+    assert spans[2] == LifeSpan("lost", 2.2, max(2.2, fault), 0)
+    assert sum(span.steps for span in spans if span.kind == "training") == 3
+
+
 def test_a_real_job_that_is_killed_again_and_again_makes_all_its_steps_with_the_same_losses():
     options = {"steps": 60, "step_seconds": 0.01, "save_seconds": 0.03, "save_every": 15}
     job = live(**options, mtbf=0.35, seed=2, max_failures=3)
