@@ -60,7 +60,7 @@ PartitionName=all Nodes=n1,n2 Default=YES State=UP
 
 
 class Slurm:
-    """It runs from `start` to `stop`; `environment` leads its commands to it."""
+    """A Slurm that runs from `start` to `stop`; with `environment`, commands find it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -107,7 +107,7 @@ class Slurm:
         return subprocess.run(command, capture_output=True, text=True, check=False, **options)
 
     def states(self) -> list[str]:
-        """Of the nodes: "idle", "allocated", ..."""
+        """The states of the nodes: "idle", "allocated", ..."""
         return self.run("sinfo", "--Node", "--noheader", "--format=%T").stdout.split()
 
     def submit(self, script: str, folder: Path) -> str:
@@ -122,7 +122,7 @@ class Slurm:
     def batch(self, script: str, folder: Path, during: Callable[[str], None] = lambda job: None) -> tuple[int, str]:
         """Submit a script, do something, and wait for its job.
 
-        Returns the exit status, of an array that of the worst task, and what all wrote.
+        Returns the exit status (an array's is that of its worst task), and all that was written.
         """
         job = self.submit(script, folder)
         during(job)
@@ -136,7 +136,7 @@ class Slurm:
         return max(int(code) or int(signal_) for code, signal_ in ends()), self.written(folder, job)
 
     def written(self, folder: Path, job: str) -> str:
-        """What a job has written, of an array all tasks."""
+        """The output of a job; an array's is that of all its tasks."""
         return "".join(path.read_text() for path in sorted(folder.glob(f"slurm-{job}*.out")))
 
     @contextlib.contextmanager

@@ -83,19 +83,19 @@ def test_whatever_is_installed_with_it_is_pinned():
 
 
 def refusing(python: Version, requires: dict[str, str | None]) -> dict[str, str]:
-    """Of what packages say of the Pythons that they take, {package: words}, what does not take this one."""
+    """The packages that do not take this Python, with what they say of the Pythons that they take."""
     return {name: words for name, words in requires.items() if words and python not in SpecifierSet(words)}
 
 
 def requires_python(name: str) -> str | None:
-    """What an installed package says; None if it says nothing, or is not for this system."""
+    """The Pythons that an installed package says it takes; None if it says nothing, or is not for this system."""
     with suppress(metadata.PackageNotFoundError):
         return metadata.metadata(name).get("Requires-Python")
     return None
 
 
 def test_every_pin_takes_the_oldest_python_of_the_project():
-    """Where one does not, there is nothing to install, and the pip of Debian 12 (23.0) looks for it for ever."""
+    """Where a pin does not take it, there is nothing to install, and the pip of Debian 12 (23.0) searches for ever."""
     oldest = Version(PROJECT["requires-python"].removeprefix(">=") + ".0")
     assert not refusing(oldest, {name: requires_python(name) for name in PINS}), "pin an older one of these"
 

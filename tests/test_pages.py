@@ -13,13 +13,13 @@ from dtlearn.course import load_course
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted((ROOT / "dtlearn").glob("*/page_*.py"))
 # A chapter that is planned has no notebook yet to quote its page.
-# Of chapters that are not called as their packages.
+# Chapters whose names differ from those of their packages.
 CHAPTER_OF = {"context_parallel": "context_expert", "expert_parallel": "context_expert", "libraries": "deepspeed"}
 PLANNED = {chapter.slug.partition("_")[2] for chapter in load_course(ROOT).chapters if chapter.status == "planned"}
 QUOTED = [page for page in PAGES if CHAPTER_OF.get(page.parent.name, page.parent.name) not in PLANNED]
 MAX_LINES, MAX_WIDTH = 80, 100  # two slides
 COLLECTIVES = "dtlearn.sharing"  # any module there
-# Of its own package a page may read plain data: files that neither call a collective nor hold a module of torch's.
+# A page may read plain data of its own package: files that neither call a collective nor hold a module of torch's.
 PLAIN_DATA = {"dtlearn.pipeline_parallel.actions", "dtlearn.libraries.description"}
 
 

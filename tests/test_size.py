@@ -35,7 +35,7 @@ def too_long(folder: Path) -> list[str]:
 
 
 def num_modules(folder: Path) -> dict[str, int]:
-    """Of each folder below this one: how many modules it holds itself, `__init__` and `__main__` not counted."""
+    """The number of modules in each folder below this one itself, without `__init__` and `__main__`."""
     return {
         path.relative_to(folder).as_posix(): sum(1 for file in path.glob("*.py") if not file.name.startswith("__"))
         for path in sorted({file.parent for file in folder.rglob("*.py")})

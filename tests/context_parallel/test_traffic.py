@@ -34,7 +34,7 @@ def sizes(heads, dtype):
 
 
 def kept_while(attend):
-    """Bytes of all storages that autograd keeps."""
+    """The output of `attend`, and the bytes of all storages that autograd keeps for it."""
     kept = {}
 
     def pack(tensor):
@@ -91,7 +91,7 @@ def test_the_formulas_are_what_a_run_sends_and_keeps(num_ranks):
 
 
 def test_what_is_sent_as_ranks_are_added():
-    """Of equal heads: ring and all-gather hardly depend on cp, Ulysses falls with it; with few kv heads it is else."""
+    """With more ranks Ulysses sends less; ring and all-gather hardly change. With few kv heads a ring sends less."""
     same, grouped = (AttentionSizes(1, 8192, 32, kv_heads, 128, 2) for kv_heads in (32, 4))
     forward = {
         (cp, method): sent_bytes([c for c in attention_traffic(same, cp, method) if c.phase == "forward"], cp)

@@ -219,7 +219,7 @@ class NotebookPage:
         return sum(cell["count"] is not None for cell in self.code_cells())
 
     def code_cells(self) -> list[dict[str, Any]]:
-        """Of each: number among all cells, source, execution count (None: not run, or running), outputs, error."""
+        """Each code cell's number among all, source, execution count (None: not run, or running), outputs, error."""
         return self.page.evaluate(_JS_CELLS)
 
     def find(self, text: str) -> dict[str, Any]:

@@ -31,7 +31,7 @@ def typical(answers: list[tuple[str, str]]) -> list[str]:
 
 
 def all_wrong_answers():
-    """Of each exercise, as parameters of a test; all but the typical ones are marked `every_answer`."""
+    """Each exercise's wrong answers, as parameters of a test; all but the typical ones are marked `every_answer`."""
     for exercise in EXERCISES:
         paths = wrong_answers(files_of(COURSE, exercise))
         codes = [(path.stem, expectation(path.read_text("utf-8"), path.name).code) for path in paths]

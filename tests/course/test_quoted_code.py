@@ -65,7 +65,7 @@ def definitions(code: str) -> list[Definition]:
 
 
 def arguments(definition: Definition) -> list[str]:
-    """Of a function, or of what makes an object of a class; without `self` and those that have to be named."""
+    """The positional arguments of a function, or of a class's `__init__` without `self`."""
     if isinstance(definition, ast.ClassDef):
         made = [node for node in definition.body if isinstance(node, ast.FunctionDef) and node.name == "__init__"]
         return arguments(made[0])[1:] if made else []

@@ -52,7 +52,7 @@ def batches(config, steps=STEPS):
 
 
 def whole_model(config):
-    """On one process; weights are larger than GPT-2's, so that routing is uneven."""
+    """The model on one process; its weights are larger than GPT-2's, so that routing is uneven."""
     gpt = expert_gpt(config, seed=SEED).double().to(dtlearn.device())
     scale_routers(gpt)
     return gpt
@@ -86,7 +86,7 @@ def divided_model(config, groups, kind="all-to-all", **options):
 
 
 def own_part(name, full, mine, groups):
-    """Of a parameter of the whole model, or its gradient, what this rank has."""
+    """This rank's part of a parameter of the whole model, or of its gradient."""
     if ".experts." not in name:
         return full
     return full.chunk(dist.get_world_size(groups["ep"]))[dist.get_rank(groups["ep"])]

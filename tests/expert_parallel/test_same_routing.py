@@ -24,7 +24,7 @@ def tokens():
 
 
 def gradients(mixture, run, between=lambda mixture: None, times=1):
-    """Of everything, after `run` and backward, with something done between the two."""
+    """The gradients of x and of all parameters, after `run` and backward, with `between` called between the two."""
     x = tokens().to(dtlearn.device()).requires_grad_()
     mixture.zero_grad()
     outputs = [run(mixture, x) for _ in range(times)]
@@ -34,7 +34,7 @@ def gradients(mixture, run, between=lambda mixture: None, times=1):
 
 
 def other_choices(mixture):
-    """As a balancing bias that is updated between the two passes would."""
+    """Change the router's choices, as a balancing bias that is updated between the two passes would."""
     mixture.router.selection_bias.copy_(torch.tensor([0.0, 3.0, 3.0, 0.0]))
 
 

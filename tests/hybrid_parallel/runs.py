@@ -46,7 +46,7 @@ def batches(steps=STEPS):
 
 @contextmanager
 def float64():
-    """As the default, so that also what is drawn is."""
+    """Make float64 the default, so that random numbers are drawn in it too."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
     try:
@@ -81,7 +81,7 @@ def make(layout, optimizer="adamw", tied=False, **options):
 
 
 def on_mesh(layout, cases):
-    """Of each case, what `in_one_process` finds, with what the rank would save in the place of the parameters."""
+    """The results of `in_one_process` for each case, with what the rank would save in place of the parameters."""
     with float64():
         return [trained(make(layout, **case)) for case in cases]
 

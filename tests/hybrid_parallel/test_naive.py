@@ -12,7 +12,7 @@ from tests.hybrid_parallel.runs import LAYOUTS, OPTIMIZERS, batches, config, flo
 
 
 def norms(layout, axes):
-    """Of the first step, on this rank."""
+    """The norm of the first step on this rank, and the rank's coordinates."""
     optimizer_class, options = OPTIMIZERS["sgd"]
     with float64():
         model = NormOverWrongGroups(

@@ -50,7 +50,7 @@ def of(case):
 
 
 def difference(found, expected):
-    """The largest of any step's loss and norm."""
+    """The largest difference in any step's loss or norm."""
     return max(abs(a - b) for pair in zip(found, expected, strict=True) for a, b in zip(*pair, strict=True))
 
 
@@ -77,7 +77,7 @@ def compare(layout, cases, expected, device):
 
 
 def mean_of_means(loss_sum, total, *, group=None):
-    """The mean over a micro-batch's rows of equal size, in the place of that over all tokens that count."""
+    """The mean over a micro-batch's rows of equal size, in place of that over all tokens that count."""
     return loss_sum / (8 * 2)
 
 
@@ -132,7 +132,7 @@ def test_what_is_left_out_or_summed_elsewhere_is_found(expected):
 
 
 def drawn(constant_seed):
-    """Of each rank: what replicated tensors and what its own part would lose to dropout."""
+    """The random numbers with which this rank would drop out replicated tensors, and its own part."""
     seed = (lambda layout, rank, seed: seed) if constant_seed else recipe.random_seed
     with mock.patch.object(recipe, "random_seed", seed):
         model = make(LAYOUTS["tp2 pp2 dp2"])
@@ -164,7 +164,7 @@ def test_seeds_that_are_equal_over_dp_are_found():
 
 
 def noting(stage, works):
-    """`backward_weights` of a stage, that first notes how many products waited for it."""
+    """The `backward_weights` of a stage, which first notes how many products waited for it."""
     own = stage.backward_weights
 
     def backward_weights(microbatch):
@@ -175,7 +175,7 @@ def noting(stage, works):
 
 
 def waiting():
-    """By `zero`: how many products waited for each W of a step."""
+    """The number of products that waited for each W of a step, by `zero`."""
     found = {}
     for zero in (0, 2, 3):
         model, works = make(LAYOUTS["tp2 pp2"], schedule="zb_h1", zero=zero), []
@@ -187,7 +187,7 @@ def waiting():
 
 
 def test_weights_of_divided_layers_wait_for_w_unless_zero_reduces_in_backward():
-    """Two blocks of six products, the head's in the last stage, and 2 micro-batches. Stages 2 and 3 hook gradients."""
+    """A stage has 2 blocks of 6 products, the last one the head's too; m = 2. ZeRO 2 and 3 hook gradients."""
     for rank, found in enumerate(run_ranks(waiting, 4, device="cpu")):
         products = 12 if rank < 2 else 13
         assert found == {0: [products] * 2, 2: [0, 0], 3: [0, 0]}

@@ -13,7 +13,7 @@ from tests.hybrid_parallel.runs import config
 
 
 def parts(tied):
-    """Of each parameter of both stages, the difference from this rank's part of the whole; and where they are."""
+    """The difference of each parameter, by stage and name, from this rank's part of the whole; asserts its device."""
     torch.manual_seed(torch.distributed.get_rank())
     groups = make_groups(MeshLayout(tp=2))
     sizes = config(tied)

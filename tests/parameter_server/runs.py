@@ -29,7 +29,7 @@ def make_model(seed=0):
 
 
 def batch(worker, number, samples=4):
-    """Of each worker and step another one."""
+    """A batch that differs for each worker and step."""
     generator = torch.Generator().manual_seed(1000 * worker + number)
     return torch.randn(samples, 6, generator=generator, dtype=torch.float64), torch.randint(
         3, (samples,), generator=generator
@@ -119,7 +119,7 @@ def flat_of(values, num_servers=1):
 
 
 def reference(workers, steps, optimizer="sgd", uneven=False):
-    """One process, the batch of all workers: parameters after each step, the initial ones first."""
+    """One process with the batches of all workers: the parameters after each step, the initial ones first."""
     model = make_model()
     step = OPTIMIZERS[optimizer](model.parameters())
     flats = [torch.cat([p.detach().view(-1) for p in model.parameters()])]

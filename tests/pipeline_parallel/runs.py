@@ -29,7 +29,7 @@ def sequential(links=8):
 
 
 def frozen():
-    """The first and a middle link are not trained."""
+    """The sequential model, whose first and a middle link are not trained."""
     model = sequential()
     model[0].requires_grad_(False)
     model[4].requires_grad_(False)
@@ -72,7 +72,7 @@ def loss_of(name):
 
 
 def even(num_links, num_stages):
-    """Boundaries of stages with almost equally many links."""
+    """The boundaries of stages with almost equally many links."""
     return tuple(stage * num_links // num_stages for stage in range(num_stages + 1))
 
 
@@ -96,7 +96,7 @@ def batches(name, rows, steps, seed=7, device=None):
 
 @functools.cache
 def reference(name, optimizer, rows, steps):
-    """Of each step of one process, on the CPU: the loss, and gradients and parameters after it by name."""
+    """One process, on the CPU: the loss of each step, and the gradients and parameters after it by name."""
     run = train_reference(MODELS[name], OPTIMIZERS[optimizer], batches(name, rows, steps, device="cpu"), loss_of(name))
     return [
         (step.loss, {**{f"{n}.grad": g for n, g in step.gradients.items()}, **step.parameters}) for step in run.steps
@@ -113,7 +113,7 @@ def snapshot(modules):
 
 
 def distance(mine, whole, tied=()):
-    """The largest difference of a rank's tensors to those of the whole model; infinite if a gradient is missing.
+    """The largest difference of a rank's tensors from those of the whole model; infinite if a gradient is missing.
 
     A tied parameter has one name in the whole model, that of its first place.
     """

@@ -15,7 +15,7 @@ from dtlearn.tensor_parallel.arithmetic.activations import gpt_block, table_byte
 
 
 def block(**changes):
-    """Of the 22B of Korthikanti et al.: b 4, s 2048, h 6144, a 64, on tp 8."""
+    """The bytes of a block of the 22B model of Korthikanti et al.: b 4, s 2048, h 6144, a 64, on tp 8."""
     cluster = parse_cluster("8xA100")
     run = TrainingRun(
         ModelSizes("", 48, 6144, 64, 51200, 2048), cluster, Axes(8), 4, microbatch=4, recompute="none",
@@ -25,7 +25,7 @@ def block(**changes):
 
 
 def test_the_rows_add_up_to_the_papers_table():
-    """2205.05198, table 2, in units of sbh; the paper leaves the statistics of the norms out, a thousandth."""
+    """Table 2 of arXiv:2205.05198, in units of sbh; it leaves out the statistics of the norms, a thousandth."""
     sbh, scores = 2048 * 4 * 6144, 5 * 64 * 2048 / 6144
     assert block().whole == pytest.approx(sbh * (10 + 24 / 8 + scores / 8), rel=0.001)
     assert block(sequence_parallel=True).whole == pytest.approx(sbh * (34 + scores) / 8, rel=0.001)
@@ -122,7 +122,7 @@ def test_the_assumptions_are_in_the_rows(gpt3):
 @pytest.mark.parametrize("sequence_parallel", [False, True])
 @pytest.mark.parametrize("gather_again", [False, True])
 def test_a_block_of_the_courses_gpt_is_known_to_the_byte(tp, sequence_parallel, gather_again):
-    """In fp32, beside the tensor-parallel chapter's table, which the ledger is held to."""
+    """The table of the tensor-parallel chapter, in fp32, which the ledger is held to."""
     config = GPTConfig(hidden_size=32, context_length=16)
     run = TrainingRun(
         sizes_of(config), parse_cluster(f"{tp}xA100"), Axes(tp), 3, microbatch=3, length=16, recompute="none",

@@ -30,7 +30,7 @@ FUNCTIONS = [
     (all_to_all, {"split_dim": -1, "concat_dim": -2}, "exchange", "exchange", (2, 1)),
     (all_to_all, {"split_dim": 1, "concat_dim": 1}, "exchange", "exchange", (1, 1)),
 ]
-# Of B T C float64 elements in the whole tensor: what a rank hands in.
+# The bytes that a rank hands in, for a whole tensor of B T C float64 elements.
 CALLS = {
     "sum": lambda t: [("all_reduce", NBYTES)],
     "join": lambda t: [("all_gather_into_tensor", NBYTES // t)],
@@ -55,14 +55,14 @@ def expected(what, dims, tensors, rank):
 
 
 def random(shape, rank, seed):
-    """Of a rank: never the same as another's, and not contiguous."""
+    """A tensor of one rank, which never equals another rank's and is not contiguous."""
     generator = torch.Generator().manual_seed(100 * seed + rank)
     drawn = torch.randn(*reversed(shape), dtype=torch.float64, generator=generator)
     return drawn.to(dtlearn.device()).permute(2, 1, 0)
 
 
 def shapes(forward, dims, size):
-    """Of the input and of the output."""
+    """The shapes of the input and of the output."""
 
     def sharded(dim):
         return [n // size if d == dim else n for d, n in enumerate((B, T, C))]
@@ -74,7 +74,7 @@ def shapes(forward, dims, size):
 
 
 def forward_and_backward(group):
-    """Of each function: its output, and the gradient of its input."""
+    """The output of each function, and the gradient of its input."""
     rank, size, results = dist.get_rank(), dist.get_world_size(group), []
     for seed, (function, arguments, forward, _, dims) in enumerate(FUNCTIONS):
         shape, out_shape = shapes(forward, dims, size)
@@ -103,7 +103,7 @@ def largest_error(results, rank):
 
 @contextmanager
 def skipped(name, fake):
-    """Without one of the collectives: each rank works with what it has."""
+    """Replace one of the collectives: each rank works with what it has."""
     real = getattr(along_dim, name)
     setattr(along_dim, name, fake)
     try:
@@ -131,7 +131,7 @@ def without_each_collective(group):
 
 
 def pair_of_layers():
-    """y = (x W)(V), W by columns and V by rows, with the right pair, and with faults: the gradients of x."""
+    """The error of the gradient of x in y = x W V, W by columns and V by rows: with the right pair, and with faults."""
     rank = dist.get_rank()
     torch.manual_seed(0)
     x, W, V = (torch.randn(6, 6, dtype=torch.float64) for _ in range(3))

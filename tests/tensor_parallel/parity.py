@@ -22,9 +22,10 @@ def reference(module, x, gradient):
 
 
 def errors(layer, x, gradient, expected, group, *, x_dim=None, out_dim=None, names=None, reduce=True):
-    """Largest differences from the undivided module: of the output, of the input's and of the parameters' gradients.
+    """The largest differences from the undivided module: in the output, and in the gradients of input and parameters.
 
-    `x_dim`, `out_dim`: along which input and output are divided. `names`: of an undivided parameter, by the layer's.
+    `x_dim`, `out_dim`: the dims along which input and output are divided. `names`: the undivided parameter's name, by
+    the layer's.
     """
     out, of_x, of_parameters = expected
     inside = part(x, x_dim, group).clone().requires_grad_()
@@ -48,7 +49,7 @@ def difference(one, other):
 
 
 def tensors(*shapes):
-    """Of float64, the same on all ranks, on their device."""
+    """Tensors in float64, the same on all ranks, on their device."""
     generator = torch.Generator().manual_seed(7)
     drawn = (torch.randn(*shape, dtype=torch.float64, generator=generator) for shape in shapes)
     return [tensor.to(dtlearn.device()) for tensor in drawn]

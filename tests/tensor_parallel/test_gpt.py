@@ -34,7 +34,7 @@ OPTIMIZERS = {
 
 
 def whole_gpt(tied=False, num_layers=1):
-    """In float64, and without zeros among its biases."""
+    """The whole model in float64, without zeros among its biases."""
     model = GPT(GPTConfig(**SIZES, num_layers=num_layers, tie_embeddings=tied)).double()
     for parameter in model.parameters():
         if parameter.ndim == 1:
@@ -63,7 +63,7 @@ def backward(model, batch, is_summed=True):
 
 
 def gradient_difference(model, expected):
-    """Of this rank's part of every gradient."""
+    """The largest difference of this rank's gradients from its part of the expected ones."""
     parts = {name: model.local_part(name, gradient) for name, gradient in expected.items()}
     return max_difference(snapshot_gradients(model), parts).value
 

@@ -123,7 +123,7 @@ def test_computed_again_the_masks_are_those_of_the_first_pass(backwards):
     ],
 )
 def test_a_checkpoint_that_does_not_know_the_tracker_gives_wrong_gradients(run):
-    """Sabotage: no error, and other masks in the split regions."""
+    """Sabotage: there is no error, but the masks in the split regions are others."""
     expected, after = gradients(lambda branch, x: branch(x))
     found, states = gradients(run)
     assert apart(found, expected) > 0.1
@@ -154,7 +154,7 @@ def test_keyword_arguments_and_no_gradient():
 
 
 def masks_on_rank():
-    """Masks by size of the group and by kind, of this rank."""
+    """This rank's masks, by size of the group and by kind."""
     found = {}
     groups = {size: dist.new_group(list(range(size))) for size in (1, 2, 3, 4)}
     for size, group in groups.items():
@@ -211,7 +211,7 @@ def test_equal_seeds_and_unequal_copies_are_found(masks):
 
 
 def test_a_rank_draws_the_same_whatever_the_size_of_its_group(masks):
-    """Of a divided tensor other elements then, which is why masks are not those of one rank."""
+    """The same draws then mask other elements of a divided tensor, so its masks are not those of one rank."""
     for per_rank in masks.values():
         for rank, own in enumerate(per_rank):
             assert torch.equal(own["split"], masks[4][rank]["split"])
@@ -219,6 +219,6 @@ def test_a_rank_draws_the_same_whatever_the_size_of_its_group(masks):
 
 
 def test_a_copied_model_draws_from_the_same_state():
-    """As it does from the default state: `checkpoint` with the tracker of the original serves the copy too."""
+    """A copied model shares the default state as well, so `checkpoint` with the original's tracker serves the copy."""
     tracker = RandomStateTracker(5)
     assert copy.deepcopy([tracker])[0] is tracker

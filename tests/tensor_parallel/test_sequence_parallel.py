@@ -63,7 +63,7 @@ def test_a_parameter_that_is_not_there():
 
 
 def sums_on_rank():
-    """Gradients by size of the group, of whole sequences and of the rank's own tokens, before and after the sum."""
+    """The gradients by size of the group: of whole sequences, and of the rank's own tokens before and after the sum."""
     found = {}
     x, weight = torch.randn(2, B, T, C, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     for size in (1, 2, 3, 4):
@@ -120,7 +120,7 @@ GPT_SIZES = BlockSizes(B, T, 24, 12)
 
 
 def sums_of_pieces():
-    """Gradients that lie in pieces of the parameters, as in ZeRO 2: after the sum; then a step, and a forward pass."""
+    """The gradients before and after the sum, in pieces as in ZeRO 2; a step and a forward pass follow."""
     model = marked_model()
     x = torch.randn(B, T, C, generator=torch.Generator().manual_seed(dist.get_rank()), dtype=torch.float64)
     model(x).sum().backward()
@@ -168,7 +168,7 @@ def activations_in_ledger(model, expected):
 
 
 def gradients_with(run, group, options):
-    """Of both blocks of a model with dropout, each called by `run(block, x)`; the input's too."""
+    """The gradients of the input and of both blocks of a model with dropout, each block called by `run(block, x)`."""
     tracker = tensor_parallel_manual_seed(6, group=group)
     model = ParallelGPT(config_with(P), seed=6, random_states=tracker, dtype=torch.float64, group=group, **options)
     torch.manual_seed(7)
@@ -181,7 +181,7 @@ def gradients_with(run, group, options):
 
 
 def recomputed_gradients(group, options):
-    """How far they are from those without recomputation, by the way to recompute."""
+    """How far gradients are from those without recomputation, by the way to recompute."""
     expected = gradients_with(lambda block, x, _: block(x), group, options)
     ways = {
         "ours": lambda block, x, tracker: checkpoint(block, x, tracker=tracker),
@@ -195,7 +195,7 @@ def recomputed_gradients(group, options):
 
 
 def gpt_case(group):
-    """By option: bytes by the formula and counted, by dropout; and on 2 ranks `recomputed_gradients`."""
+    """The bytes by the formula and counted, by option and dropout; and on 2 ranks `recomputed_gradients`."""
     t = dist.get_world_size(group)
     found = {}
     for name, options in OPTIONS.items():
@@ -239,7 +239,7 @@ def calls(record, name, t, element_bytes=4):
 
 
 def calls_of_gpt(t, name):
-    """(operation, elements): blocks; half a block at the embedding and the head; three numbers a token for the loss."""
+    """The expected calls, (operation, elements): blocks, half a block at embedding and head, and the loss."""
     block = block_traffic(GPT_SIZES, t, **OPTIONS[name])
     forward, backward = ([(c.op, c.elements) for c in block if c.phase == phase] for phase in ("forward", "backward"))
     bsh, loss = GPT_SIZES.bsh, [("all_reduce", B * T), ("all_reduce", 2 * B * T)]
@@ -264,7 +264,7 @@ def test_calls_are_those_of_the_formula(of_gpt, t, name):
 @pytest.mark.parametrize("name", OPTIONS)
 @pytest.mark.parametrize("t", [2, 3, 4])
 def test_recomputation_repeats_what_backward_needs(of_gpt, t, name):
-    """With dropout all collectives of the forward pass; without it, the last one's result is not needed."""
+    """With dropout, all collectives of the forward pass run again; without it, the last one's result is not needed."""
     for dropout, recompute in ((0.0, "up to the last need"), (P, "full")):
         formula = block_traffic(GPT_SIZES, t, recompute=recompute, **OPTIONS[name])
         found = calls(of_gpt.record, f"{name}, dropout {dropout}, recomputed", t)

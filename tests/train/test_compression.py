@@ -16,7 +16,7 @@ KEEPS = ("topk", "sign", "qsgd", "powersgd")  # something from step to step
 
 
 def every_method(folder):
-    """Of each: the whole run and the one in parts; and what leaving the state out of a resume changes."""
+    """Each method's whole run, and the one in parts; and the digests of runs that resume without the hook's state."""
     runs = {
         method: in_three_parts(Options(compress=method, accumulate=2, clip=1.0), f"{folder}/{method}")
         for method in METHODS

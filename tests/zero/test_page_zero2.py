@@ -26,7 +26,7 @@ CASES = [(name, optimizer, micro) for name in MODELS for optimizer in OPTIMIZERS
 
 
 def real(name, optimizer):
-    """The real classes: what is called, what steps, the parameters and the shards."""
+    """The real classes: the model in stage 2, and its optimizer."""
     model = seeded_by_rank(MODELS[name])
     optimizer_class, options = OPTIMIZERS[optimizer]
     zero1 = ZeroRedundancyOptimizer(model.parameters(), optimizer_class, gradients="local", cap=100, **options)
@@ -48,7 +48,7 @@ def page(name, optimizer, zero2=Zero2):
 
 
 def train(model, optimizer, name, num_micro, shards):
-    """Of each of 4 steps: this rank's shards of gradients, and the parameters."""
+    """This rank's shards of gradients, and the parameters, after each of 4 steps."""
     rank, size, steps = dist.get_rank(), dist.get_world_size(), []
     for inputs, targets in data(name, 4, 16):
         inputs = inputs if inputs.dtype == torch.int64 else inputs.float()
@@ -66,7 +66,7 @@ def of_real(case):
     flat = optimizer.flat
 
     def shards():
-        """By bucket, with the padding, which has no gradient of its own."""
+        """The shards of gradients by bucket, with the padding, which has no gradient of its own."""
         for bucket, like in reversed(list(zip(flat.partition.buckets, flat.shards, strict=True))):
             shard = torch.zeros_like(like)
             for own in bucket.slices(flat.rank):
@@ -118,7 +118,7 @@ def sabotaged():
 
 
 def bytes_and_memory():
-    """A step with two micro-batches, for the record; of each: bytes at the peak of backward and after it."""
+    """A step with two micro-batches, for the record; the bytes of each at the peak of backward and after it."""
     model = nn.Sequential(*(nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(4)))
     broadcast_module(model)
     buckets = [FlatBucket(list(layer.parameters()), None) for layer in reversed(model)]

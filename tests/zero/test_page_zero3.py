@@ -40,7 +40,7 @@ def tokens(step):
 
 
 def train(model, optimizer):
-    """Several steps; every second one has two micro-batches, each of which is reduced."""
+    """Train for several steps; every second one has two micro-batches, each of which is reduced."""
     for step in range(STEPS):
         inputs, targets = tokens(step)
         micro_batches = 1 + step % 2
@@ -51,7 +51,7 @@ def train(model, optimizer):
 
 
 def by_the_page(optimizer, make=GPT):
-    """The whole parameters after training."""
+    """The whole parameters after training with the page."""
     torch.manual_seed(dist.get_rank())
     model = make(CONFIG).to(dtlearn.device())
     units = shard_model(model, list(model.blocks), group=None)
@@ -69,7 +69,7 @@ def by_the_class(optimizer, make=GPT):
 
 
 def with_padding():
-    """Layers of 20 and of 6 elements, which 3 and 4 ranks do not divide; in float64."""
+    """Whether page and class are the same for layers of 20 and 6 elements, which 3 and 4 ranks do not divide."""
     torch.manual_seed(dist.get_rank())
     model = nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 1)).double().to(dtlearn.device())
     x = torch.randn(4, 3, dtype=torch.float64).to(dtlearn.device())
@@ -133,7 +133,7 @@ def a_step():
 
 
 def of_the_class():
-    """The peak of a step of the real class that keeps as little."""
+    """The peak of a step of the real class, set to keep as little as the page."""
     torch.manual_seed(0)
     model = FullyShardedDataParallel(GPT(CONFIG), units=(Block,), prefetch=0)
     return record_step(
@@ -143,7 +143,7 @@ def of_the_class():
 
 @functools.cache
 def on_ranks(world_size):
-    """Of each rank: `parity_and_sabotage` and `a_step`; and the record."""
+    """Each rank's results, `parity_and_sabotage` and `a_step`; and the record."""
     return run_ranks(lambda: (parity_and_sabotage(), a_step()), world_size, device="cpu", record=True, timeout=110)
 
 

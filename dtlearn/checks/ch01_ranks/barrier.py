@@ -49,7 +49,7 @@ def on_rank(answer: Any) -> None:
 
 
 def hold(case: Case, rank: int, k: int) -> float:
-    """In round r, rank r is late."""
+    """The seconds for which a rank is held: in round r, rank r is late."""
     return _LATE if k == 2 * rank else 0.0
 
 
@@ -94,8 +94,8 @@ def _untold(n: int, times: Times, record: Record) -> Finding | None:
 
 
 def _told(n: int, late: int, times: Times, record: Record) -> list[set[int]]:
-    """By rank, those whose coming in the round of the late one it can know of when it leaves; all, if not every call is
-    in the record."""
+    """For each rank, those that it can know to have come when it leaves the round of the late one; all, if not every
+    call is in the record."""
     if record.incomplete:
         return [set(range(n))] * n
     begin = min(own[late][0] for own in times)
@@ -126,7 +126,7 @@ def _messages(record: Record) -> list[tuple[Event, Event]]:
 
 
 def _arrived(sent: Event, received: Event) -> int:
-    """When the message was there at the earliest; of a receive that nobody waits for the end is not known."""
+    """The earliest moment when the message can have been there: a receive that nobody waits for has no known end."""
     return max(sent.start_ns, received.start_ns) if received.end_ns is None else received.end_ns
 
 

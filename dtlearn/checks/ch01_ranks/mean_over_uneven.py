@@ -75,7 +75,7 @@ def expected(case: Case, given: Given) -> list[torch.Tensor]:
 
 
 def no_data(case: Case, given: Given, record: Record) -> Finding | None:
-    """Did a rank send its numbers? It shows where they are many."""
+    """No rank sends its numbers: where they are many, the bytes show it."""
     for event in record if case.world_size > 1 else ():
         if event.nbytes >= 4 * LONG:
             text = (

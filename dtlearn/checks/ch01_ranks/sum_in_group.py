@@ -80,7 +80,7 @@ def expected(case: Case, given: Given) -> list[dict[str, Any]]:
 
 
 def why(case: Case, given: Given, record: Record) -> str:
-    """Of groups that are made in different orders: whether each rank begins with its own."""
+    """The hint where ranks make groups in different orders: each begins with its own. "" if that is not the case."""
     groups = given[0]["groups"]
     begun: dict[int, list[int]] = {}
     for event in record.select(op="new_group"):

@@ -72,7 +72,7 @@ EDITS = (
 
 
 def played(case: Case) -> list[tuple[int, int, int, int]]:
-    """Of each player, whose process it plays: rank, node, local rank, processes of the node."""
+    """The process whose part each rank plays: (rank, node, local rank, number of processes on the node)."""
     processes = case.params.get("processes", [1])
     places = [(node, local, n) for node, n in enumerate(processes) for local in range(n)]
     table = [(rank, *place) for rank, place in enumerate(places)]
@@ -104,7 +104,7 @@ def expected(case: Case, given: Given) -> list[dict[str, int | str]]:
 
 
 def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding | None:
-    """Whole numbers? A float of the same value counts as equal."""
+    """The places must be whole numbers: `compare` takes a float of the same value for equal."""
     for rank, place in enumerate(got):
         for key in ("rank", "world_size", "node_rank"):
             if type(place[key]) is not int:

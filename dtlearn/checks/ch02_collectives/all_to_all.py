@@ -24,12 +24,12 @@ SEND, RECV = "dist.isend(parts[to], to)", "dist.recv(received[source], source)"
 
 
 def placed(place: str) -> dict[str, str]:
-    """In place c stands what belongs into this place."""
+    """An edit that puts the part from `place` into place c."""
     return {RETURN: f"return [received[({place}) % world_size] for c in range(world_size)]"}
 
 
 def never_met(fill: str) -> dict[str, str]:
-    """Ranks that add up to N never exchange; `fill` is what is in the place of the other one then."""
+    """An edit in which ranks that add up to N never exchange; `fill` is what the other one's place holds then."""
     return {
         RETURN: f"other = -rank % world_size\n    _ = received[other].{fill} if other != rank else None\n    {RETURN}"
     }

@@ -73,8 +73,8 @@ def expected(case: Case, given: Given) -> list[torch.Tensor]:
 
 
 def why(case: Case, given: Given, record: Record) -> str:
-    """Of messages that do not fit: a rank that sends what it has not got, a root that receives, one that sends nothing
-    on to a rank that nobody sends to."""
+    """The hint where messages do not match: a rank sends what it has not received, the root receives, or a rank passes
+    nothing on to one that nobody else sends to."""
     root = given[0]["root"]
     for rank in range(case.world_size):
         first = next((e for e in record.select(rank=rank) if e.is_p2p), None)

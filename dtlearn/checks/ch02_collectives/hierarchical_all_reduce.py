@@ -51,7 +51,7 @@ TAIL = "the last elements of x are not the sum: {0} chunks of numel // {0} eleme
 
 
 def steps(*done: str) -> dict[str, str]:
-    """These steps in place of the four."""
+    """An edit that puts these steps in place of the four."""
     return {"\n    ".join((RS, RS_ACROSS, AG_ACROSS, AG)): "\n    ".join(done)}
 
 
@@ -140,7 +140,7 @@ def _between(case: Case, given: Given) -> float:
 
 
 def why(case: Case, given: Given, record: Record) -> str:
-    """Of a run that did not end well: a message that crosses too early, or else what the cuts have to be."""
+    """The hint for a run that failed: a message that crosses nodes too early, or else the sizes of the pieces."""
     size, num_nodes = _node_size(case), case.world_size // _node_size(case)
     few = f" ({size}; if x is cut into {num_nodes}, the number of nodes, an index is out of range)"
     few = few if num_nodes < size and not any(e.sends for e in record) else ""

@@ -36,7 +36,7 @@ LAST = '"crossover": crossover'
 
 
 def steps(says: str, other: str) -> list[Edit]:
-    """Other steps, or another share, in all three numbers, in the times only, and in the crossover only."""
+    """Edits with other steps, or another share: in all three numbers, in the times only, and in the crossover only."""
     names = "ring_steps, tree_steps, ring_share"
     return [
         Edit(says, {CROSS: f"{other}; {DEFINED}"}),

@@ -24,7 +24,7 @@ ADD = "token = arriving\n        total += token"
 
 
 def overwriting(who: str) -> dict[str, str]:
-    """These ranks receive first, and send what came."""
+    """An edit in which these ranks receive first, and send what came."""
     send = "dist.send({}, (rank + 1) % world_size)"
     first, second = f"{RECV}; {send.format('arriving')}", f"{send.format('token')}; {RECV}"
     return {EXCHANGE: f"if {who}:\n            {first}\n        else:\n            {second}"}

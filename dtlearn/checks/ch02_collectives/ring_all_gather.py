@@ -25,13 +25,13 @@ NOTHING = nothing("x")
 
 
 def placed(place: str, where: str = "") -> dict[str, str]:
-    """In place c stands what belongs into this place; only where `where` holds, if it says anything."""
+    """An edit that puts the tensor from `place` into place c; only where `where` holds, if it is given."""
     place = f"({place}) % world_size if {where} else c" if where else f"({place}) % world_size"
     return {RETURN: f"return [gathered[{place}] for c in range(world_size)]"}
 
 
 def short(before: str) -> dict[str, str]:
-    """The last step is missing; `before` is what was in the place that it fills."""
+    """An edit without the last step; `before` is what was in the place that it fills."""
     return {OWN: f"gathered[(rank + 1) % world_size].{before}; {OWN}", LOOP: "range(world_size - 2)"}
 
 

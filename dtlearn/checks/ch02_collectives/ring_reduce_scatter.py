@@ -82,7 +82,7 @@ def expected(case: Case, given: Given) -> list[torch.Tensor]:
 
 
 def _bytes(given: Given) -> list[int]:
-    """Of each part."""
+    """The size of each part in bytes."""
     return [int(p.numel() * p.element_size()) for p in given[0]["parts"]]
 
 

@@ -45,7 +45,7 @@ def _calls_of(record: Record, rank: int, marked: list[list[Mark]], number: int) 
 
 
 def _waits(rank: int, calls: list[Event], done: int) -> Finding | None:
-    """`done`: when backward had ended."""
+    """What is wrong with the first call that does not overlap with backward, which ended at `done`."""
     for call in calls:
         if call.start_ns >= done:
             text = f"rank {rank} launched a bucket after backward had ended: that one overlaps with nothing"

@@ -26,7 +26,7 @@ PAST = "call `model` itself, in each forward pass: past it, as with model.module
 
 
 def both(old: str, new: str) -> dict[str, str]:
-    """In the passes of all micro-batches."""
+    """An edit in the passes of all micro-batches."""
     return {text: text.replace(old, new) for text in (EARLIER, LAST)}
 
 

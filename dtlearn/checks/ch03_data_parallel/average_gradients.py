@@ -128,8 +128,8 @@ def payload(case: Case, given: Given) -> int:
 
 
 def why(case: Case, given: Given, record: Record) -> str:
-    """Of calls that do not fit together: the first two gradients that do not, where each rank hands in those that it
-    has; "" if it is something else."""
+    """The hint where each rank averages only the gradients that it has: the first position where two ranks' differ; ""
+    if something else is wrong."""
     names = [[name for name in SHAPES if own["gradients"][name] is not None] for own in given]
     for rank, own in enumerate(names):
         calls = [e.shape for e in record.select(rank=rank, op="all_reduce") if e.shape in SHAPES.values()]

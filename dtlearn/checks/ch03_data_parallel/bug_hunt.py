@@ -146,7 +146,7 @@ def inputs(case: Case) -> Given:
 
 
 def trained(given: Given) -> dict[str, Any]:
-    """By one process, whose batches are those of all ranks."""
+    """The results of one process, whose batches are those of all ranks."""
     own, n, losses = given[0], len(given), list[float]()
     numbers = own["numbers"]
     model = torch.nn.Linear(FEATURES, 1, dtype=torch.float64)

@@ -176,7 +176,7 @@ def expected(case: Case, given: Given) -> list[dict[str, Any]]:
 
 
 def _gradient(i: dict[str, Any], rows: torch.Tensor) -> list[torch.Tensor]:
-    """Of one rank in one step."""
+    """The gradients of one rank in one step."""
     leaves = [p.double().requires_grad_() for p in i["parameters"]]
     hidden, total = rows.double(), torch.zeros((), dtype=torch.float64)
     for layer in i["order"]:
@@ -186,7 +186,7 @@ def _gradient(i: dict[str, Any], rows: torch.Tensor) -> list[torch.Tensor]:
 
 
 def rule(case: Case, given: Given, record: Record) -> Finding | None:
-    """Nothing but all-reduces. (A record that is incomplete is refused before.)"""
+    """The ranks call nothing but all-reduces. (An incomplete record is refused before.)"""
     for event in record:
         if event.op != "all_reduce":
             text = f"line {event.line} of rank {event.rank} calls {event.op}; one all_reduce per bucket is enough"
@@ -195,7 +195,7 @@ def rule(case: Case, given: Given, record: Record) -> Finding | None:
 
 
 def why(case: Case, given: Given, record: Record) -> str:
-    """Of ranks that do not launch alike."""
+    """The hint where ranks launched different numbers of buckets; "" if they launched equally many."""
     counts = {rank: len(record.select(rank=rank, op="all_reduce").events) for rank in range(case.world_size)}
     most, least = max(counts, key=lambda r: counts[r]), min(counts, key=lambda r: counts[r])
     if counts[most] == counts[least]:

@@ -114,8 +114,8 @@ def on_rank(answer: Any, nbytes: Any, dtypes: Any, bucket_cap: int, first_bucket
 
 
 def expected(case: Case, given: Given) -> list[list[list[int]]]:
-    """By the function with which DDP plans its buckets anew after the first step, when it knows the order. What is open
-    at the end it appends in no particular order."""
+    """The plan of the function with which DDP plans its buckets anew after the first step, when it knows the order. It
+    appends the buckets that are still open at the end in no particular order, so they are sorted."""
     own = given[0]
     order = list(reversed(range(len(own["nbytes"]))))
     dtypes = [getattr(torch, own["dtypes"][i]) for i in order]

@@ -19,7 +19,7 @@ LATER = "a step begins with what the one before leaves: the worker's new paramet
 LATER += "lr / (1 + i) of the update with number i, where updates are counted, not pushes"
 LEFT = "a worker without a further batch is done, and the server goes on with the others: it waits for nobody who is "
 LEFT += "done, and a mean is over the samples of those that push"
-# Of each case: `batches`, the number of each worker's; `look`, whose parameters are compared.
+# Per case: `batches`, the number of each worker's; `look`, whose parameters are compared.
 CASES: dict[str, dict[str, Any]] = {
     "one step": {"batches": [1, 1, 1], "look": "server", "sizes": (3, 4)},
     "what a worker has": {"says": LATE, "batches": [1, 1, 1], "sizes": (3, 4)},
@@ -50,7 +50,7 @@ SCHEDULE = 'optimizer.param_groups[0]["lr"] = lr / (1 + updates)'
 
 
 def edit(says: str, changes: dict[str, str]) -> Edit:
-    """Of the loop in the solution: `as_found` has the same lines."""
+    """An edit of the loop in the solution, which has the same lines as `as_found`."""
     return Edit(says, {LOOP: Edit(says, changes).applied_to(LOOP)})
 
 
@@ -147,7 +147,7 @@ def through_the_server(case: Case, given: Given, record: Record) -> Finding | No
 
 
 def why(case: Case, given: Given, record: Record) -> str:
-    """Of a run that raised or waits. While the server answers early the third bug is not yet the learner's business."""
+    """The hint for a run that raised or waits. While the server answers early, the third bug is not mentioned yet."""
     first = itertools.takewhile(lambda event: "recv" in event.op, record.select(rank=0))
     answers_early = len({event.peer for event in first}) < case.world_size - 1
     return "" if answers_early or not case.says else f"{MAY_HELP}{case.says}"

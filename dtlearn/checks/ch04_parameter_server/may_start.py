@@ -12,7 +12,7 @@ from . import MAY_HELP
 
 Clocks = list[int | None]
 LEFT = "nobody waits for a worker that has left: its clock, None, is no clock"
-# Of each case: lists of clocks, each with the bounds that all their workers are asked about.
+# Per case: lists of clocks, each with the bounds that all their workers are asked about.
 CASES: dict[str, dict[str, Any]] = {
     "two workers": {
         "says": "a worker may start if it is at most `bound` steps ahead of the slowest",

@@ -11,7 +11,7 @@ from dtlearn.runtime.record.record import Record
 from . import MAY_HELP
 
 FALLING, TIE = {"w1": 32, "w2": 24}, "of several servers with the fewest bytes the one with the lowest number is next"
-# Of each case: the arguments.
+# Per case: the arguments.
 CASES: dict[str, dict[str, Any]] = {
     "a key for each server": {"keys": FALLING},
     "a small key before a large one": {
@@ -98,7 +98,7 @@ def on_rank(answer: Any, sizes: Any, num_servers: int) -> Any:
 
 
 def expected(case: Case, given: Given) -> list[Any]:
-    """With the servers in a heap, by bytes and number."""
+    """The server of each key: from the largest on, a key goes to the first server in a heap by load and number."""
     sizes, num_servers = given[0]["sizes"], given[0]["num_servers"]
     if len(sizes) < num_servers:
         return [f"a ValueError that names {len(sizes)} and {num_servers}"] * case.world_size
@@ -110,7 +110,7 @@ def expected(case: Case, given: Given) -> list[Any]:
 
 
 def why(case: Case, given: Given, record: Record) -> str:
-    """Of a run that raised: with what."""
+    """The hint for a run that raised: the arguments of the call."""
     return f"{MAY_HELP}it was called with {', '.join(f'{name} = {value}' for name, value in given[0].items())}"
 
 

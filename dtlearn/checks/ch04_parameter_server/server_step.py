@@ -17,7 +17,7 @@ from . import MAY_HELP
 SHAPES = ((3,), (2, 2))
 BESIDE = 128  # bytes: what a worker may send or receive beside them in a step
 SAMPLES = "a gradient counts with the number of samples that it is the mean of: more samples, more weight"
-# Of each case: `samples` by worker and `steps`; `optimizer` and its options; `server`; `missing`: which parameter of
+# Per case: `samples` by worker and `steps`; `optimizer` and its options; `server`; `missing`: which parameter of
 # the first worker has no gradient; `old`: workers begin with other parameters than the server; `shapes`.
 CASES: dict[str, dict[str, Any]] = {
     "equal numbers of samples": {},
@@ -113,7 +113,7 @@ def inputs(case: Case) -> Given:
 
 
 def as_given(steps: Any, parameters: Any, optimizer: Any, server: int) -> dict[str, Any]:
-    """With the learner's names: the first step, and `later` the others."""
+    """The inputs under the learner's names: the first step's, and `later` with the steps after it."""
     (gradients, num_samples), *later = steps
     own = {"parameters": parameters, "optimizer": optimizer, "gradients": gradients, "num_samples": num_samples}
     return {**own, "server": server, "later": later}
@@ -152,7 +152,7 @@ def expected(case: Case, given: Given) -> list[dict[str, Any]]:
 
 
 def nbytes(given: Given) -> int:
-    """Of all parameters."""
+    """The bytes of all parameters."""
     return sum(p.nbytes for p in given[0]["parameters"])
 
 
@@ -174,7 +174,7 @@ def between_worker_and_server(case: Case, given: Given, record: Record) -> Findi
 
 
 def why(case: Case, given: Given, record: Record) -> str:
-    """Of a run that raised, or whose calls do not fit together."""
+    """The hint for a run that raised, or whose calls do not match."""
     return f"{MAY_HELP}{case.says}" if case.says else ""
 
 

@@ -16,7 +16,7 @@ from ..sent import no_stores
 from . import MAY_HELP
 
 WIDTH = 2
-# Of each case: `servers`; `rows` of the whole table; `ids`, of each worker's batch.
+# Per case: `servers`; `rows` of the whole table; `ids`, of each worker's batch.
 CASES: dict[str, dict[str, Any]] = {
     "each row once": {"ids": [[3, 0, 2], [5], [4, 1]]},
     "repeats in a batch": {
@@ -177,12 +177,12 @@ def follows_the_batch(case: Case, given: Given, record: Record) -> Finding | Non
 
 
 def memory(case: Case, given: Given) -> float:
-    """Half of a large table."""
+    """A rank may hold half of a large table; a small one is not limited."""
     return case.params["rows"] * WIDTH * 4 / 2 if "rows" in case.params else math.inf
 
 
 def why(case: Case, given: Given, record: Record) -> str:
-    """Of a run that raised or waits: with what."""
+    """The hint for a run that raised or waits: the number of servers, and the ids of each worker."""
     num_servers = servers_of(case)
     ids = ", ".join(str(own["ids"].tolist()) for own in given[num_servers:])
     servers = "is 1 server" if num_servers == 1 else f"are {num_servers} servers"

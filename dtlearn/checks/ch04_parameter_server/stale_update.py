@@ -12,7 +12,7 @@ from dtlearn.runtime.record.record import Record
 from ..sent import no_stores
 from . import MAY_HELP
 
-# Of each case: `stale`, the staleness of each push; below 0 it is of a version that is still to come.
+# Per case: `stale`, the staleness of each push; below 0 it is of a version that is still to come.
 CASES: dict[str, dict[str, Any]] = {
     "a fresh push": {"stale": [0]},
     "a stale push": {
@@ -132,7 +132,7 @@ def on_rank(answer: Any, server: Any, pushes: Any) -> Any:
 
 
 def expected(case: Case, given: Given) -> list[dict[str, Any]]:
-    """In float64: torch's optimizer, told before each step which rates it has."""
+    """The results of torch's optimizer in float64, which is told before each step which rates to use."""
     server, log = given[0]["server"], []
     parameters, version = [p.double().requires_grad_() for p in server["parameters"]], server["version"]
     groups = [{"params": [p], "lr": 1.0} for p in parameters]
@@ -156,7 +156,7 @@ def expected(case: Case, given: Given) -> list[dict[str, Any]]:
 
 
 def why(case: Case, given: Given, record: Record) -> str:
-    """Of a run that raised: with what."""
+    """The hint for a run that raised: the server's version, and the versions that were pulled."""
     pulled = ", ".join(str(push["pulled"]) for push in given[0]["pushes"])
     return f"{MAY_HELP}the server is at version {given[0]['server']['version']}, and the pushes pulled {pulled}"
 

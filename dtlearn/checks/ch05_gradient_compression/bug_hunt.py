@@ -15,7 +15,7 @@ from ..own_work import no_objects
 from ..sent import no_silent_rank, no_stores
 from . import MAY_HELP
 
-# Of each case: `epochs`, `batches` in each, `h`; `look`, what of the model is compared; `still`, whether a column of x
+# Per case: `epochs`, `batches` in each, `h`; `look`, what of the model is compared; `still`, whether a column of x
 # is 0.
 CASES: dict[str, dict[str, Any]] = {
     "one meeting": {"epochs": 1, "batches": 2, "h": 2},
@@ -84,7 +84,7 @@ PER_EPOCH = {EPOCH: "for _ in range(epochs):\n        step = 0\n        for x, y
 
 
 def edit(says: str, changes: dict[str, str]) -> Edit:
-    """Of the loop in the solution: `as_found` has the same lines."""
+    """An edit of the loop in the solution, which has the same lines as `as_found`."""
     return Edit(says, {LOOP: Edit(says, changes).applied_to(LOOP)})
 
 
@@ -166,7 +166,7 @@ def inputs(case: Case) -> Given:
 
 
 def on_rank(answer: Any, start: Any, batches: Any, epochs: Any, h: Any, lr: Any, look: Any = "parameters") -> Any:
-    # Of four rows a variance can be next to nothing, and rounding would be seen in what is divided by its root.
+    # The variance of four rows can be next to nothing, and dividing by its root would make rounding visible.
     model = torch.nn.Sequential(torch.nn.BatchNorm1d(3, eps=0.1), torch.nn.Linear(3, 1))
     model[1].load_state_dict({"weight": start[None, :3].clone(), "bias": start[3:].clone()})
     model.register_buffer("size", torch.ones(3))  # unlike a BatchNorm's, no linear function of what it was

@@ -14,7 +14,7 @@ from ..sent import no_silent_rank, no_stores
 from . import MAY_HELP, groups_of
 
 SIZE = 6
-# Of each case: `scales`, whether ranks have unlike ones; `times`, how much larger each bucket is; `last`, what those of
+# Per case: `scales`, whether ranks have unlike ones; `times`, how much larger each bucket is; `last`, what those of
 # the last rank have in them; `unit`, in which results are compared; and `look`, what is looked at.
 CASES: dict[str, dict[str, Any]] = {
     "one bucket": {},
@@ -127,7 +127,7 @@ def inputs(case: Case) -> Given:
 
 
 def vector(g: torch.Generator, largest: float, place: int) -> torch.Tensor:
-    """(SIZE,), the elements so that their codes are 0.2 to 0.4 from whole numbers: no way to compute rounds another."""
+    """A vector, (SIZE,), whose codes are 0.2 to 0.4 from whole numbers: every way to compute them rounds alike."""
     off = (0.2 + 0.2 * torch.rand(SIZE, generator=g)) * torch.tensor([1, -1] * (SIZE // 2))
     codes = (torch.randint(20, 110, (SIZE,), generator=g) + off) * torch.tensor([1, 1, -1] * (SIZE // 3))
     codes[0] = 127.0 if place % 2 else -127.0
@@ -198,7 +198,7 @@ def on_rank(answer: Any, bucket: Any, steps: Any, groups: Any, unit: Any, look: 
 
 
 def expected(case: Case, given: Given) -> list[dict[str, Any]]:
-    """Of all ranks of a group on one process, in float64."""
+    """The results of all ranks, group by group, computed in one process in float64."""
     results: list[dict[str, Any]] = [{} for _ in given]
     for ranks in groups_of(case):
         for rank in ranks:
@@ -217,14 +217,14 @@ def expected(case: Case, given: Given) -> list[dict[str, Any]]:
 
 
 def mean(vectors: list[torch.Tensor]) -> torch.Tensor:
-    """Of what the codes of these vectors stand for."""
+    """The mean of what the codes of these vectors decode to."""
     scales = [v.double().abs().max() / 127 for v in vectors]
     decoded = [(v / s).nan_to_num(0).round() * s for v, s in zip(vectors, scales, strict=True)]
     return torch.stack(decoded).mean(0).float()
 
 
 def most_bytes(case: Case, given: Given) -> int:
-    """One for each element, and 8 for each call of the hook."""
+    """The bytes that a rank may send: one for each element, and 8 for each call of the hook."""
     own = given[0]
     return sum(len(v) + 8 for v in own["bucket"]) + 2 * sum(len(v) + 8 for step in own["steps"] for v in step)
 

@@ -14,7 +14,7 @@ from ..sent import no_silent_rank, no_stores
 from . import MAY_HELP, groups_of
 
 SHAPES = ((2,), (2, 3), ())
-# Of each case: `lr`, `momentum`; `buffers`, the size of what is in them; `rounds`; `cleared`, whether the buffers are
+# Per case: `lr`, `momentum`; `buffers`, the size of what is in them; `rounds`; `cleared`, whether the buffers are
 # zero before each later one; `shapes`; `still`, which ranks do not change the last tensor.
 CASES: dict[str, dict[str, Any]] = {
     "a rate of 1 and no momentum": {"lr": 1.0, "momentum": 0.0},

@@ -11,7 +11,7 @@ from dtlearn.runtime.record.record import Record
 
 from . import MAY_HELP
 
-# Of each case: `chunk`; the size of x, `n`; `first`, some of its elements; and whether other calls come `between`.
+# Per case: `chunk`; the size of x, `n`; `first`, some of its elements; and whether other calls come `between`.
 CASES: dict[str, dict[str, Any]] = {
     "one chunk of whole bytes": {"n": 16, "chunk": 16},
     "a zero": {"says": "0 counts as positive: its bit is 1", "n": 8, "chunk": 8, "first": [0.0]},
@@ -133,7 +133,7 @@ EDITS = (
 
 
 def inputs(case: Case) -> Given:
-    """For `unpack` other bits and scales than those of x."""
+    """The vector x, and for `unpack` bits and scales that are not those of x."""
     g, n, chunk = case.generator(), case.params["n"], case.params["chunk"]
     signs = torch.randint(2, (n,), generator=g) * 2 - 1
     signs[:3] = torch.tensor([1, 1, -1])[:n]  # no byte reads the same from behind, or has one sign only
@@ -168,7 +168,7 @@ def on_rank(answer: Any, chunk: Any, x: Any, bits: Any, scales: Any, between: An
 
 
 def expected(case: Case, given: Given) -> list[dict[str, Any]]:
-    """With Python's whole numbers, one element after the other."""
+    """The results by Python's whole numbers, one element after the other."""
     own, chunk = given[0], given[0]["chunk"]
     x, n = own["x"].tolist(), len(own["x"])
     parts = [x[at : at + chunk] for at in range(0, n, chunk)]

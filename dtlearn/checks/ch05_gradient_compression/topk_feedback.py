@@ -13,7 +13,7 @@ from ..sent import no_silent_rank, no_stores
 from . import MAY_HELP, groups_of
 
 SIZE = 8
-# Of each case: `k`; `n`, the size of the gradient; what is special in it, as `inputs` reads it.
+# Per case: `k`; `n`, the size of the gradient; what is special in it, as `inputs` reads it.
 CASES: dict[str, dict[str, Any]] = {
     "the same elements": {},
     "negative elements": {

@@ -15,7 +15,7 @@ from dtlearn.runtime.record.record import Record
 from ..sent import no_silent_rank, no_stores
 from . import MAY_HELP
 
-# Of each case: `part`, elements; `widths`, of the input and of each layer, if a layer does not have 6 elements;
+# Per case: `part`, elements; `widths`, of the input and of each layer, if a layer does not have 6 elements;
 # `order`, in which forward calls the layers on odd ranks, if not as on even ones; without it the layers are a chain;
 # `look`, at which losses.
 CASES: dict[str, dict[str, Any]] = {
@@ -185,7 +185,7 @@ def small_parts(case: Case, given: Given, record: Record) -> Finding | None:
 
 
 def why(case: Case, given: Given, record: Record) -> str:
-    """Of a run that raised or waits."""
+    """The hint for a run that raised or waits."""
     return f"{MAY_HELP}{case.says}" if case.says else ""
 
 

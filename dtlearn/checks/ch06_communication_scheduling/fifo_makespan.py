@@ -9,7 +9,7 @@ from dtlearn.runtime.record.record import Record
 
 from . import MAY_HELP
 
-# Of each case: the arguments.
+# Per case: the arguments.
 CASES: dict[str, dict[str, Any]] = {
     "one layer": {"backward": [2.0], "transfer": [3.0], "forward": [1.0]},
     "gradients come slowly": {
@@ -96,7 +96,7 @@ def expected(case: Case, given: Given) -> list[float]:
 
 
 def why(case: Case, given: Given, record: Record) -> str:
-    """Of a run that raised: with what."""
+    """The hint for a run that raised: the arguments of the call."""
     return f"{MAY_HELP}it was called with {', '.join(f'{name} = {value}' for name, value in given[0].items())}"
 
 

@@ -12,7 +12,7 @@ from dtlearn.runtime.record.record import Record
 
 from . import MAY_HELP
 
-# Of each case: the arguments; `USUAL` has those that it does not name.
+# Per case: the arguments; `USUAL` has those that it does not name.
 USUAL: dict[str, Any] = {"seconds_per_byte": 0.5, "partition": 4}
 CASES: dict[str, dict[str, Any]] = {
     "one part at a time": {"ready": [3.5, 3.0, 0.0], "nbytes": [8, 8, 12], "credit": 1},
@@ -169,7 +169,7 @@ def on_rank(answer: Any, **arguments: Any) -> Any:
 
 
 def expected(case: Case, given: Given) -> list[Any]:
-    """By the package's own simulator."""
+    """The sends in order, as the package's own simulator plays them."""
     own = given[0]
     credit = None if own["credit"] == math.inf else own["credit"]
     policy = SchedulingPolicy("priority", own["partition"], credit)
@@ -179,7 +179,7 @@ def expected(case: Case, given: Given) -> list[Any]:
 
 
 def why(case: Case, given: Given, record: Record) -> str:
-    """Of a run that raised: with what."""
+    """The hint for a run that raised: the arguments of the call."""
     return f"{MAY_HELP}it was called with {', '.join(f'{name} = {value}' for name, value in given[0].items())}"
 
 

@@ -10,7 +10,7 @@ from dtlearn.runtime.record.record import Record
 
 from . import MAY_HELP
 
-# Of each case: the arguments.
+# Per case: the arguments.
 CASES: dict[str, dict[str, Any]] = {
     "gradients wait for the link": {"ready": [2.5, 2.0, 1.5, 1.0], "transfer": [1.0, 2.0, 3.0, 6.0]},
     "the link waits for gradients": {
@@ -110,7 +110,7 @@ def on_rank(answer: Any, ready: Any, transfer: Any) -> Any:
 
 
 def expected(case: Case, given: Given) -> list[list[int]]:
-    """With the gradients that wait in a heap, filled as time goes on."""
+    """The order in which gradients leave a heap of those that wait, filled as time goes on."""
     ready, transfer = given[0]["ready"], given[0]["transfer"]
     coming = sorted((at, layer) for layer, at in enumerate(ready) if at is not None)
     heap, order, now = list[int](), list[int](), 0.0
@@ -125,7 +125,7 @@ def expected(case: Case, given: Given) -> list[list[int]]:
 
 
 def why(case: Case, given: Given, record: Record) -> str:
-    """Of a run that raised: with what."""
+    """The hint for a run that raised: the arguments of the call."""
     return f"{MAY_HELP}it was called with {', '.join(f'{name} = {value}' for name, value in given[0].items())}"
 
 

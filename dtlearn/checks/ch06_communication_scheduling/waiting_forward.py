@@ -16,7 +16,7 @@ from dtlearn.runtime.record.record import Record
 from ..sent import no_stores
 from . import MAY_HELP
 
-# Of each case: `uses`, the layers that a forward pass runs, in this order; `frozen`, parameters that are not trained,
+# Per case: `uses`, the layers that a forward pass runs, in this order; `frozen`, parameters that are not trained,
 # by layer and place; `evaluates`, whether an evaluation comes before each forward pass; `last`, whether the function
 # for the last steps is called, in place of one more forward pass.
 CASES: dict[str, dict[str, Any]] = {
@@ -222,7 +222,7 @@ def expected(case: Case, given: Given) -> list[dict[str, Any]]:
 
 
 def why(case: Case, given: Given, record: Record) -> str:
-    """Of a run that raised: what is new in its case."""
+    """The hint for a run that raised: what is new in its case."""
     return f"{MAY_HELP}{case.says}" if case.says else ""
 
 

@@ -27,7 +27,7 @@ MEAN = "the step is made with the gradient of the mean squared error over all mi
 OLD = "the gradients of the step before are still in, and may have overflowed: zero_grad() empties them"
 SKIP = "where a gradient overflowed on any rank, no parameter has changed afterwards, and the scale is lowered, once"
 INFINITE, FINITE = (-1, 0, 3e38), (-1, -1, 1e4)  # (rank, micro-batch, target): so is the loss of such a target
-# Of each case: `overflows`, one for each update, None for none; `limit`, max_norm as a multiple of the first norm;
+# Per case: `overflows`, one for each update, None for none; `limit`, max_norm as a multiple of the first norm;
 # `old`, what is in every gradient before; `marked`, whether it is noted when each pass came.
 CASES: dict[str, dict[str, Any]] = {
     "3 micro-batches": {"says": MEAN, "marked": True},
@@ -56,7 +56,7 @@ PAST = "call `model` itself, in each forward pass: past it, as with model.module
 
 
 def both(old: str, new: str) -> dict[str, str]:
-    """In the passes of all micro-batches."""
+    """An edit in the passes of all micro-batches."""
     return {text: text.replace(old, new) for text in (EARLIER, LAST)}
 
 
@@ -201,7 +201,7 @@ def module_of(weights: dict[str, torch.Tensor]) -> torch.nn.Sequential:
 def backward(
     module: torch.nn.Module, given: Given, update: int, scaled: Callable[[torch.Tensor], torch.Tensor]
 ) -> None:
-    """Those of all micro-batches of all ranks, one by one, in which large gradients become infinite."""
+    """Run all micro-batches of all ranks, one by one; large gradients become infinite, and the ranks' mean is taken."""
     module.zero_grad()
     for own in given:
         for x, y in own["updates"][update]:
@@ -214,7 +214,7 @@ def backward(
 
 
 def expected(case: Case, given: Given) -> list[dict[str, Any]]:
-    """By one process, with all micro-batches."""
+    """The results of one process with all micro-batches."""
     module, facts = module_of(given[0]["weights"]), dict[str, Any]()
     optimizer = torch.optim.SGD(module.parameters(), lr=NUMBERS["lr"], momentum=NUMBERS["momentum"])
     scaler = torch.amp.GradScaler("cpu", init_scale=NUMBERS["scale"], growth_interval=int(NUMBERS["growth"]))
@@ -238,7 +238,7 @@ def expected(case: Case, given: Given) -> list[dict[str, Any]]:
 
 
 def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding | None:
-    """No call before the last micro-batch of an update."""
+    """No rank makes a call before the last micro-batch of an update."""
     if "marked" not in case.params:
         return None
     marked = steps_of(record, "begin( pass)*", [len(given[0]["updates"])] * case.world_size)

@@ -22,7 +22,7 @@ INF, NAN, LARGEST = math.inf, math.nan, torch.finfo(torch.float32).max
 ONE = "the infinity of one rank is an overflow of all: True on every rank"
 ANY = "any value of any gradient counts"
 FINITE = "every value is finite, and no size is an overflow: False"
-# Of each case: `on`, {rank: what is in its gradients}, by (which gradient, which element); -1 is the last one. A rank
+# Per case: `on`, {rank: what is in its gradients}, by (which gradient, which element); -1 is the last one. A rank
 # has three gradients.
 CASES: dict[str, dict[str, Any]] = {
     "finite gradients": {},
@@ -151,7 +151,7 @@ def calls(case: Case) -> int:
 
 
 def least_calls(case: Case, given: Given) -> int:
-    """Of a rank that cannot know the result: one that has an overflow itself knows it, and hangs in other cases."""
+    """One call, where some rank has no overflow and so cannot know the result without the others; otherwise none."""
     return int(any(not own_overflow(own["gradients"]) for own in given))
 
 
@@ -160,7 +160,7 @@ def own_overflow(gradients: list[Any]) -> bool:
 
 
 def why(case: Case, given: Given, record: Record) -> str:
-    """Of a run that raised or waits: what is special in it."""
+    """The hint for a run that raised or waits: what is special about its case."""
     special = case.says if {"first", "empty"} & {*case.params} else ""
     if not special and "on" in case.params and case.world_size > 1:
         special = "every rank asks the others, also one that has an overflow itself"

@@ -25,7 +25,7 @@ SKIP = (
     "where the mean gradient is infinite or NaN, all ranks skip the step and halve the scale, and otherwise no rank "
     "does: all have to look at the same gradient, and at all of it"
 )
-# Of each case: `overflows`, {step: (the rank, -1 for the last, and what overflows)}; `limit`: max_norm as a multiple of
+# Per case: `overflows`, {step: (the rank, -1 for the last, and what overflows)}; `limit`: max_norm as a multiple of
 # the first norm.
 CASES: dict[str, dict[str, Any]] = {
     "no overflow": {"says": MEAN, "steps": 2},
@@ -87,7 +87,7 @@ def body(*changes: tuple[str, str]) -> dict[str, str]:
 
 
 def asked(call: str) -> dict[str, str]:
-    """Each looks at its own gradient, and then the flags are put together by a call."""
+    """An edit in which each rank looks at its own gradient, and a call then combines the flags."""
     flag = "        flag = torch.tensor(float(overflow))\n"
     flags = f"{LOOKED}{flag}        dist.{call}\n        overflow = flag.item() > 0\n"
     return body((LOOKED, ""), (REDUCED, flags + REDUCED))
@@ -196,7 +196,7 @@ def model_of(weight: torch.Tensor) -> torch.nn.Linear:
 
 
 def mean_gradient(model: torch.nn.Linear, given: Given, step: int, scale: float) -> list[torch.Tensor]:
-    """Of all ranks' batches, unscaled, by one process."""
+    """The unscaled mean gradient over all ranks' batches, computed in one process."""
     model.zero_grad()
     for own in given:
         x, y = own["batches"][step]
@@ -233,7 +233,7 @@ def expected(case: Case, given: Given) -> list[dict[str, Any]]:
 
 
 def why(case: Case, given: Given, record: Record) -> str:
-    """Of a run that raised or waits."""
+    """The hint for a run that raised or waits."""
     return f"{MAY_HELP}every rank makes each call in each step, also one that overflows" if case.world_size > 1 else ""
 
 

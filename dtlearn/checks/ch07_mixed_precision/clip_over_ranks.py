@@ -18,7 +18,7 @@ from . import TORCH_SCALERS
 
 ONCE = "what is replicated is one part of the model's gradient: it counts once, not once on each rank, and not never"
 SKIP = "an overflow on any rank means None, on every rank"
-# Of each case: `limit`, max_norm as a multiple of the norm; `shards`, how many a rank has; `replicated`, how many there
+# Per case: `limit`, max_norm as a multiple of the norm; `shards`, how many a rank has; `replicated`, how many there
 # are; `empty`, the rank whose list is empty; `bad`, what the last rank has in its shards, or all in what is replicated;
 # `earlier`, the scales of steps that are made before, with these gradients.
 CASES: dict[str, dict[str, Any]] = {

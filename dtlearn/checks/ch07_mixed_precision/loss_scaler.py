@@ -18,7 +18,7 @@ from ._scaler_mistakes import EDITS
 
 INFINITY, MINUS, LARGE = 60_000.0, -60_000.0, 3.4e38  # of float16 and S >= 2 the first two
 SKIP = "a step with a gradient that is infinite, of either sign, or NaN is skipped, and S is lowered"
-# Of each case: `steps`, what is in the gradients of each, {} nothing special, else {parameter: values}; the arguments;
+# Per case: `steps`, what is in the gradients of each, {} nothing special, else {parameter: values}; the arguments;
 # `ways`, how the scaler is used. Most have S in {1024, 2048}.
 CASES: dict[str, dict[str, Any]] = {
     "no overflow": {"steps": [{}, {}, {}], "ways": ["watched"]},
@@ -107,7 +107,7 @@ CASES: dict[str, dict[str, Any]] = {
 
 
 def inputs(case: Case) -> Given:
-    """By step and parameter what its gradient is, without S."""
+    """The gradients without S, by step and parameter, and the scaler's numbers."""
     p, given = case.params, []
     numbers = {"init_scale": 1024.0, "growth_interval": 9, "growth_factor": 2.0, "backoff_factor": 0.5}
     for rank in range(case.world_size):
@@ -162,7 +162,7 @@ def on_rank(answer: Any, steps: Any, ways: Any, **numbers: Any) -> Any:
             yield
 
     def by_default(scaler: Any) -> Any:
-        """An overflow, then 2,000 good steps, in which nothing is done but to count."""
+        """The scales of a scaler with its defaults: after an overflow, and when 2,000 good steps make it grow."""
         still, scales = torch.nn.Parameter(torch.zeros(1)), [float(scaler.get_scale())]
         optimizer, still.grad = torch.optim.SGD([still]), torch.full((1,), torch.inf)
         optimizer.step = lambda *_: None  # type: ignore[method-assign]
@@ -204,12 +204,12 @@ def without_torchs(source: str) -> Finding | None:
 
 
 def why(case: Case, given: Given, record: Record) -> str:
-    """Of a run that raised."""
+    """The hint for a run that raised."""
     return f"{MAY_HELP}{case.says}" if "no gradient" in given[0]["ways"] else ""
 
 
 def example() -> Given:
-    """The table of the task."""
+    """The steps of the table in the task."""
     steps = [[torch.ones(1).half(), torch.full((1,), 1.0 if step != 3 else INFINITY).half()] for step in range(6)]
     numbers = {"init_scale": 8.0, "growth_factor": 2.0, "backoff_factor": 0.5, "growth_interval": 2}
     return [{"steps": steps, "ways": [], **numbers}]

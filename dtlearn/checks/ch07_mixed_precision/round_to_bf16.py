@@ -14,7 +14,7 @@ from .. import MAY_HELP
 from ..own_work import find_forbidden
 
 SHAPE = "what is returned has the shape of x, whatever that is"
-# Of each case: `bits`, those of the positive numbers, whose negatives are added; or `low`, the last 16 bits, after
+# Per case: `bits`, those of the positive numbers, whose negatives are added; or `low`, the last 16 bits, after
 # random ones; `shape`, of x.
 CASES: dict[str, dict[str, Any]] = {
     "ordinary numbers": {"low": [0x7FFF, 0x8001, 0x0001, 0xFFFF, 0x4000, 0xC123, 0]},
@@ -124,7 +124,7 @@ def on_rank(answer: Any, x: Any, transposed: Any = False) -> Any:
             return made
 
     def pairs(tensor: Any) -> Any:
-        """Numbers, and their bits as a text."""
+        """The elements as pairs: a number, and its bits as a text."""
         bits = tensor.contiguous().view(torch.int32).flatten().tolist()
         return zip(tensor.flatten().tolist(), [f"{one & 0xFFFFFFFF:08x}" for one in bits], strict=True)
 
@@ -149,7 +149,7 @@ def expected(case: Case, given: Given) -> list[dict[str, Any]]:
 
 
 def why(case: Case, given: Given, record: Record) -> str:
-    """Of a run that raised."""
+    """The hint for a run that raised."""
     return f"{MAY_HELP}x may have any shape, and strides: this is {case.name}" if "shape" in case.params else ""
 
 

@@ -12,7 +12,7 @@ from dtlearn.memory import ActivationSizes, BlockKind, block_activations
 PARTS = ["norms", "feed_forward", "attention"]
 BYTES = {"bfloat16": 2, "float16": 2, "float32": 4}
 DTYPES = ("bfloat16", "float32", "float16", "float32")
-# Of each case: `options`, those of the four ranks, "grouped" being a number of kv_heads; `look`, what is compared.
+# Per case: `options`, those of the four ranks, "grouped" being a number of kv_heads; `look`, what is compared.
 CASES: dict[str, dict[str, Any]] = {
     "norms": {"options": [{}] * 4, "look": PARTS[:1]},
     "feed-forward network": {
@@ -60,7 +60,7 @@ ALL = "+ copies_of_scores * scores) * dtype.itemsize"
 
 
 def bytes_of(item: str) -> dict[str, str]:
-    """Each tensor but the masks with so many bytes per element."""
+    """An edit in which each tensor but the masks has so many bytes per element."""
     return {text: text.replace("dtype.itemsize", item) for text in (NORMS, ALL, INNER)}
 
 

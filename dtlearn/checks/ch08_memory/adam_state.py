@@ -10,7 +10,7 @@ import torch
 from dtlearn.grading import Case, Check, Edit, Given, rules
 from dtlearn.runtime.record.record import Record
 
-# Of each parameter: 16 bits ("b": bfloat16, "h": float16) or float32 ("f"), then any of "frozen", "tied" (a second name
+# Per parameter: 16 bits ("b": bfloat16, "h": float16) or float32 ("f"), then any of "frozen", "tied" (a second name
 # for the same object), "no group", "twice" (in the groups). `look`: what is compared.
 CASES: dict[str, dict[str, Any]] = {
     "weights": {"model": ["b", "f", "f", "h"], "look": ["parameters"]},
@@ -169,7 +169,7 @@ def task_text(case: Case, given: Given, rank: int) -> str:
 
 
 def why(case: Case, given: Given, record: Record) -> str:
-    """Of a run that raised."""
+    """The hint for a run that raised."""
     return "`parameter in a_list` and == compare the elements of tensors; `is`, or id(parameter), tells which one it is"
 
 

@@ -29,7 +29,7 @@ VALUES = [
     "runs in forward",
     "runs in backward",
 ]
-# Of each case: `leaf`, whether x requires a gradient; `others`, the other inputs, and which of them require one; what
+# Per case: `leaf`, whether x requires a gradient; `others`, the other inputs, and which of them require one; what
 # else the function does; `look`, what else is compared.
 CASES: dict[str, dict[str, Any]] = {
     "a chain of functions": {},
@@ -226,7 +226,7 @@ def on_rank(
 
 
 def expected(case: Case, given: Given) -> list[dict[str, Any]]:
-    """Of the same chain without a checkpoint, but for what only a checkpoint has."""
+    """The results of the same chain without a checkpoint, changed where a checkpoint behaves differently."""
     results = []
     for own in given:
         with torch.random.fork_rng():
@@ -253,7 +253,7 @@ def payload(case: Case, given: Given) -> int:
 
 
 def why(case: Case, given: Given, record: Record) -> str:
-    """Of a run that raised: what is special in it."""
+    """The hint for a run that raised: what is special about its case."""
     texts = {
         "numbers and None among the inputs": "the inputs are a float tensor, an integer one, 0.5, None, and a float "
         "tensor without a gradient",

@@ -13,7 +13,7 @@ from ..sent import no_silent_rank, no_stores
 
 NONE = "return None on all ranks if no k fits"
 LEAST = "the least room of all ranks decides, and all return the same k"
-# Of each case: `layers`; `share`, of a layer's bytes that are its input; `rooms`: how they lie to the peaks of all k;
+# Per case: `layers`; `share`, of a layer's bytes that are its input; `rooms`: how they lie to the peaks of all k;
 # `scale`, about how many bytes a layer has; `more`, whether other ranks have more room than one of them.
 CASES: dict[str, dict[str, Any]] = {
     "room to spare": {"layers": 7, "rooms": "between"},
@@ -170,7 +170,7 @@ def expected(case: Case, given: Given) -> list[dict[str, int | None]]:
     n, rooms = own["num_layers"], zip(*(one["free_bytes"] for one in given), strict=True)
     peaks = {k: segment_peak(n, k, own["layer_bytes"], own["input_bytes"]) for k in range(1, n + 1)}
     fitting = [[k for k in peaks if peaks[k] <= min(of_ranks)] for of_ranks in rooms]
-    # Of n layers n % k are in the last segment, or k.
+    # The last segment has n % k of the n layers, or k if that is 0.
     best = [min(ks, key=lambda k: (n - (n % k or k), peaks[k]), default=None) for ks in fitting]
     return [dict(zip(on_rank(max, **one), best, strict=True)) for one in given]
 
@@ -182,7 +182,7 @@ CHECK = Check(
     cases=CASES,
     edits=EDITS,
     example=[{"num_layers": 5, "layer_bytes": 10, "input_bytes": 1, "free_bytes": [room]} for room in (36, 25)],
-    # Of ranks that have no room themselves None is right without a call, if only they would make it.
+    # Where no rank has room, each can know without a call that None is right.
     rules=[no_silent_rank(lambda case, given: case.params["rooms"] != "below" and len(given[0]["free_bytes"]))],
     calls=lambda case: len(inputs(case)[0]["free_bytes"]),
     reads=[no_stores],

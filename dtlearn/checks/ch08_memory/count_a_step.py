@@ -14,7 +14,7 @@ from dtlearn.memory import MemoryLedger
 HERE = "under data parallelism every rank has all parameters, their gradients and the optimizer state"
 DEFAULTS: dict[str, Any] = {"activation": "ReLU", "bias": True, "dtype": "float32"}
 NAMES = ["parameters", "gradients", "optimizer state", "activations"]
-# Of each case: `options`, those of the four ranks; `ranks`, num_ranks; `look`, what is compared.
+# Per case: `options`, those of the four ranks; `ranks`, num_ranks; `look`, what is compared.
 CASES: dict[str, dict[str, Any]] = {
     "parameters and gradients": {"options": [{"optimizer": "SGD"}] * 4, "look": NAMES[:2]},
     "optimizer state": {

@@ -15,7 +15,7 @@ from dtlearn.grading import Case, Check, Edit, Given
 
 VALUES, CALLED, NOTHING = "values", "batches that the model was called with", "nothing"
 STEPS, LR, INPUTS, HIDDEN, OUTPUTS = 6, 0.04, 2, 4, 3
-# Of each case: `look`, what is compared; `rows`, of a batch.
+# Per case: `look`, what is compared; `rows`, of a batch.
 CASES: dict[str, dict[str, Any]] = {
     "what is computed": {"look": VALUES},
     "graphs of autograd": {
@@ -126,7 +126,7 @@ def on_rank(answer: Any, weights: Any, batches: Any, validation: Any, lr: float,
     from dtlearn.memory.ledger.outside_torch import bytes_by_variable
 
     class Token:
-        """In a graph; it goes with it."""
+        """An object that a graph holds, and that is freed with it."""
 
     class Mark(torch.autograd.Function):
         @staticmethod
@@ -205,7 +205,7 @@ def on_rank(answer: Any, weights: Any, batches: Any, validation: Any, lr: float,
 
 
 def expected(case: Case, given: Given) -> list[dict[str, Any]]:
-    """Of one process in float64, with the batches of all ranks."""
+    """The results of one process in float64, with the batches of all ranks."""
     if case.params["look"] != VALUES:
         return [{case.params["look"]: NOTHING}] * case.world_size
     layers = torch.nn.Linear(INPUTS, HIDDEN), torch.nn.Tanh(), torch.nn.Linear(HIDDEN, OUTPUTS)

@@ -18,7 +18,7 @@ STALE = (
     "a storage that lives on from step to step, such as a mask, may change in between: a copy is kept only as long as "
     "autograd has it, and the next step makes another"
 )
-# Of each case: `operations`, after x @ weight; `min_bytes`, where x has 512 bytes.
+# Per case: `operations`, after x @ weight; `min_bytes`, where x has 512 bytes.
 CASES: dict[str, dict[str, Any]] = {
     "one activation": {"operations": []},
     "several activations": {
@@ -213,7 +213,7 @@ def on_rank(
 
 
 def expected(case: Case, given: Given) -> list[Any]:
-    """Of the same operations with copies of all that they save."""
+    """The results of the same operations where everything that they save is copied, and nothing goes to the host."""
     results = []
     for own in given:
         plain = on_rank(lambda host, parameters, min_bytes: (lambda t: t.detach().clone(), lambda t: t), **own)
@@ -229,7 +229,7 @@ def expected(case: Case, given: Given) -> list[Any]:
 
 
 def why(case: Case, given: Given, record: Record) -> str:
-    """Of a run that raised: what is special in it."""
+    """The hint for a run that raised: what is special about its case."""
     return "saved are float32, bfloat16 and bool tensors" if case.name == "other dtypes" else ""
 
 

@@ -12,7 +12,7 @@ from dtlearn.grading import Case, Check, Edit, Given, rules
 
 Operation = dict[str, Any]
 INPUTS = "what is computed again needs its inputs: they are kept or computed again as well, and so are theirs"
-# Rows of operations: name, 1,000 bytes, 1,000 FLOPs, inputs, whether backward reads the result. Of each case: `shares`,
+# Rows of operations: name, 1,000 bytes, 1,000 FLOPs, inputs, whether backward reads the result. Per case: `shares`,
 # of the bytes of all that is saved, which are budgets; `exact`: the budgets are the bytes of good choices.
 CASES: dict[str, dict[str, Any]] = {
     "a chain": {
@@ -129,7 +129,7 @@ def inputs(case: Case) -> Given:
 
 
 def best(operations: list[Operation], budgets: list[int]) -> list[tuple[int, int]]:
-    """Of each budget the FLOPs and the bytes of the best choice, of all there are."""
+    """The FLOPs and the bytes of the best choice within each budget, found by trying all choices."""
     of_name = {o["name"]: o for o in operations}
 
     def redone(name: str, kept: Collection[str]) -> set[str]:

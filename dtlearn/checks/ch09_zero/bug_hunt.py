@@ -15,7 +15,7 @@ from dtlearn.grading import Case, Check, Edit, Given
 
 from ..sent import no_silent_rank, no_stores
 
-# Of each case: `steps`; `limit`, max_norm as a multiple of the first gradient's norm; `look`, what is compared.
+# Per case: `steps`; `limit`, max_norm as a multiple of the first gradient's norm; `look`, what is compared.
 CASES: dict[str, dict[str, Any]] = {
     "one step": {},
     "the momentum": {

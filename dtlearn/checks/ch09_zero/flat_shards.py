@@ -11,7 +11,7 @@ from dtlearn.runtime.record.record import Record
 
 from . import MAY_HELP
 
-# Of each case: the `shapes`, N, the `dtypes`; `turned`: the first tensor is not contiguous; `others`: the function is
+# Per case: the `shapes`, N, the `dtypes`; `turned`: the first tensor is not contiguous; `others`: the function is
 # called for other tensors before restore() is.
 CASES: dict[str, dict[str, Any]] = {
     "N divides the number of elements": {"shapes": [(2, 2), (4,)], "num_ranks": 4},
@@ -58,7 +58,7 @@ EQUAL = "[whole[r * (len(whole) // num_ranks) :][: len(whole) // num_ranks] for 
 
 
 def laid(shards: str, whole: str = "flat") -> dict[str, str]:
-    """Other shards of a flat vector, and the way back: where its elements, counted from 1, are in them."""
+    """An edit with other shards of a flat vector, and the way back by the places of its elements in them."""
     back = "torch.cat(list(shards))[torch.cat(lay(torch.arange(1, len(flat) + 1))).argsort()[-len(flat) :]]"
     return {CUT: f"def lay(flat):\n        whole = {whole}\n        return {shards}\n\n    shards = lay(flat)",
             BACK: BACK.replace("torch.cat(list(shards))", back)}  # fmt: skip
@@ -157,7 +157,7 @@ def expected(case: Case, given: Given) -> list[dict[str, Any]]:
 
 
 def why(case: Case, given: Given, record: Record) -> str:
-    """Of a run that raised: what is special in it."""
+    """The hint for a run that raised: the shapes, N, and what is special about its case."""
     shapes = ", ".join(str(shape) for shape in case.params["shapes"])
     special = f": {case.says}" if case.says else ""
     return f"{MAY_HELP}the tensors have the shapes {shapes}, and N = {given[0]['num_ranks']}{special}"

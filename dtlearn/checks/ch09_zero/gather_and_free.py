@@ -18,7 +18,7 @@ from ..traffic import most_sent
 from . import MAY_HELP, groups_of
 
 MEMORY = {"units": 8, "width": 32}
-# Of each case: `units`; `width`, so a unit has width * (width + 1) weights; `steps`; `needs`, whether x needs a
+# Per case: `units`; `width`, so a unit has width * (width + 1) weights; `steps`; `needs`, whether x needs a
 # gradient; `look`, what is compared.
 CASES: dict[str, dict[str, Any]] = {
     "one unit": {},
@@ -210,7 +210,7 @@ def expected(case: Case, given: Given) -> list[dict[str, Any]]:
 
 
 def why(case: Case, given: Given, record: Record) -> str:
-    """Of a run that raised: what is special in it."""
+    """The hint for a run that raised: what is special about its case."""
     special = f"; here {case.says}" if case.says and given[0]["look"] in ("values", "no_grad") else ""
     return f"{MAY_HELP}units follow one another, then comes backward(){special}"
 

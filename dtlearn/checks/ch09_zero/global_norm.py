@@ -18,7 +18,7 @@ ONCE = "what is replicated is one part of the gradient: it counts once, not once
 TIED = "what stands twice in a list is counted, or scaled, twice: it is one part of the gradient"
 NONE = "what has no gradient is left alone: an optimizer leaves out what has None, and decays what has zeros"
 FINITE = "one element that is not finite makes the norm infinite or NaN on all ranks"
-# Of each case: `limit`, max_norm as a multiple of the norm; `times`, how long the gradients are; `padding`, what is in
+# Per case: `limit`, max_norm as a multiple of the norm; `times`, how long the gradients are; `padding`, what is in
 # it; `bad`, what one rank has in its shards, or all have in what is replicated.
 CASES: dict[str, dict[str, Any]] = {
     "shards alone": {"replicated": 0},
@@ -151,12 +151,12 @@ def expected(case: Case, given: Given) -> list[dict[str, Any]]:
 
 
 def gradients_of(own: dict[str, Any]) -> list[Any]:
-    """Those of the shards of a rank, each once and without padding."""
+    """The gradients of a rank's shards, each once and without padding."""
     return [None if own["shards"][i] is None else own["shards"][i][: own["used"][i]] for i in sorted({*own["order"]})]
 
 
 def norm_of(ranks: Given) -> float:
-    """Of the ranks of one model."""
+    """The norm over all ranks of one model."""
     parts = [part for own in ranks for part in gradients_of(own)] + ranks[0]["replicated"]
     return float(torch.cat([part.double().reshape(-1) for part in parts if part is not None]).norm())
 

@@ -13,7 +13,7 @@ PADDED = "each unit's buffer is padded to a multiple of N, by itself and in ever
 FITS = '"smallest" is the smallest stage whose first four entries and the activations fit in memory_gb * 10**9 bytes'
 NONE = '"smallest" is None where no stage fits'
 SEVERAL = [24, 4, 32, 4, 20, 24]
-# Of each case: the arguments; `stage`: the one that just fits, but for `spare` bytes.
+# Per case: the arguments; `stage`: the one that just fits, but for `spare` bytes.
 CASES: dict[str, dict[str, Any]] = {
     "two equal units": {},
     "units of several sizes": {
@@ -180,7 +180,7 @@ def expected(case: Case, given: Given) -> list[dict[str, Any]]:
 
 
 def why(case: Case, given: Given, record: Record) -> str:
-    """Of a run that raised: with what."""
+    """The hint for a run that raised: the arguments of the call."""
     return f"{MAY_HELP}it was called with {', '.join(f'{name} = {value}' for name, value in given[0].items())}"
 
 

@@ -25,7 +25,7 @@ DEPTH = (
     "units, and no later one"
 )
 SKIPPED = "a unit that this rank skips is gathered and waited for all the same, and leaves x as it is"
-# Of each case: the number of `units`; `depth`; `skipped`: some are, others on each rank; `look`, what is compared.
+# Per case: the number of `units`; `depth`; `skipped`: some are, others on each rank; `look`, what is compared.
 CASES: dict[str, dict[str, Any]] = {
     "three units": {},
     "units that are skipped": {"says": SKIPPED, "units": 5, "skipped": True},
@@ -108,7 +108,7 @@ def on_rank(answer: Any, shards: Any, skipped: Any, depth: Any, x: Any, look: An
     sizes = [4 * len(shard) * dist.get_world_size() for shard in shards]  # type: ignore[name-defined] # noqa: F821
 
     def done() -> int:
-        """Units that have computed, or were waited for and skipped, before the first one that has not."""
+        """The number of units, from the first on, that have computed, or were waited for and skipped."""
         over = [k in (waited if skips else computed) for k, skips in enumerate(skipped)]
         return [*over, False].index(False)
 
@@ -183,7 +183,7 @@ def expected(case: Case, given: Given) -> list[dict[str, Any]]:
 
 
 def why(case: Case, given: Given, record: Record) -> str:
-    """Of a run whose calls do not fit together: what is special in it."""
+    """The hint for a run whose calls do not match: the number of units, the depth, and whether ranks skip units."""
     special = "; units that a rank skips are gathered all the same" if any(any(one["skipped"]) for one in given) else ""
     return f"{MAY_HELP}there are {len(given[0]['shards'])} units, and depth is {given[0]['depth']}{special}"
 

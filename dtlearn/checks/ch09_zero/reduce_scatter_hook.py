@@ -20,7 +20,7 @@ IN_TURN = [[5, 4], [3, 2], [1, 0]]  # parameters 2 i and 2 i + 1 are weight and 
 TURNED = (
     "where the gradients become ready in another order on each rank, all launch the buckets in the order of the list"
 )
-# Of each case: the `buckets`; `turn`, by how many branches each rank begins later; `unused`, of each step, the branches
+# Per case: the `buckets`; `turn`, by how many branches each rank begins later; `unused`, of each step, the branches
 # that rank 0 leaves out and those that all do; `shape` of a weight; `look`, what is compared.
 CASES: dict[str, dict[str, Any]] = {
     "one step": {},
@@ -234,7 +234,7 @@ def gradients_of(own: dict[str, Any], step: int) -> list[torch.Tensor]:
 
 
 def launches(own: dict[str, Any], step: int) -> dict[str, Any]:
-    """Gradients arrive from the last branch to the first, and of each its bias first."""
+    """The buckets launched after each gradient. Gradients arrive from the last branch to the first, biases first."""
     arrivals = [p for branch in reversed(own["orders"][step]) for p in (2 * branch + 1, 2 * branch)]
     counts = []
     for k in range(len(arrivals)):
@@ -244,7 +244,7 @@ def launches(own: dict[str, Any], step: int) -> dict[str, Any]:
 
 
 def why(case: Case, given: Given, record: Record) -> str:
-    """Of a run that raised, or hangs: what is special in it."""
+    """The hint for a run that raised, or hangs: what is special about its case."""
     special = "; here a parameter gets no gradient, and what backward does not complete is launched in finish()"
     return f"{MAY_HELP}N does not divide all buckets{special * any(map(any, case.params.get('unused', [])))}"
 

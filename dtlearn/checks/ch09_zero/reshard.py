@@ -14,7 +14,7 @@ from . import MAY_HELP
 
 KEYS = ("values", "exp_avg", "exp_avg_sq")
 STEP = "the number of steps is that of the ranks that had elements: where a rank had padding only it is 0"
-# Of each case: `elements` of the units; `saved_by`, S; N; and the rank.
+# Per case: `elements` of the units; `saved_by`, S; N; and the rank.
 CASES: dict[str, dict[str, Any]] = {
     "from 4 ranks to 2": {},
     "two units": {"says": "each unit has its own number of elements, and of steps", "elements": [8, 12]},
@@ -102,7 +102,7 @@ def on_rank(answer: Any, units: Any, saved_by: Any, num_ranks: Any, rank: Any, l
     reads: Any = {name: {key: [] for key in unit["saved"]} for name, unit in units.items()}
 
     class Saved:
-        """Files of all ranks; what is read of them is noted."""
+        """The files of all ranks, which note what is read of them."""
 
         def __init__(self) -> None:
             self.num_ranks = saved_by
@@ -142,7 +142,7 @@ def expected(case: Case, given: Given) -> list[dict[str, Any]]:
 
 
 def why(case: Case, given: Given, record: Record) -> str:
-    """Of a run that raised: with what."""
+    """The hint for a run that raised: the sizes, and what is special about its case."""
     own, special = given[0], f"; {case.says}" if case.says else ""
     sizes = " and ".join(str(unit["size"]) for unit in own["units"].values())
     text = f"S = {own['saved_by']}, N = {own['num_ranks']}, rank {own['rank']}, units of {sizes} elements"

@@ -23,7 +23,7 @@ STEPS = (
 )
 OPTIONS = "each group has its own options; it may end within a shard, or have no element in it"
 MOMENTUM = {"lr": 0.5, "momentum": 0.9}
-# Of each case: `optimizer_class`; `options` of each group; `stops`, where the groups end, as functions of N; `shard`,
+# Per case: `optimizer_class`; `options` of each group; `stops`, where the groups end, as functions of N; `shard`,
 # its length; `steps`; `look`, what is compared.
 CASES: dict[str, dict[str, Any]] = {
     "one step of SGD": {},
@@ -221,7 +221,7 @@ def expected(case: Case, given: Given) -> list[dict[str, Any]]:
 
 
 def why(case: Case, given: Given, record: Record) -> str:
-    """Of a run that raised: what is special in it."""
+    """The hint for a run that raised: what is special about its case."""
     text = f"{MAY_HELP}a group may have no element in a rank's shard, and where a shard is padding only, no group has. "
     text += "An optimizer takes an empty tensor, and no empty list"
     return f"{text}; with `group`, ranks and N are those of the group" if "pairs" in case.params else text
@@ -232,7 +232,7 @@ def steps(case: Case, given: Given | None = None) -> int:
 
 
 def most(case: Case, given: Given) -> float:
-    """2n (N-1)/N in each step."""
+    """The bytes that a rank may send: 2n (N-1)/N in each step."""
     ranks = len(groups_of(case)[0])
     return float(2 * steps(case) * given[0]["flat"].nbytes * (ranks - 1) / ranks)
 

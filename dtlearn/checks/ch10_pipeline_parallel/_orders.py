@@ -15,7 +15,7 @@ def inputs(case: Case) -> Given:
 
 
 def on_rank(answer: Any, num_ranks: Any, num_microbatches: Any, **cap: Any) -> Any:
-    """By rank the actions as one text. They may be a list or come from a generator."""
+    """The actions of each rank as one text. The answer may return a list or a generator."""
     from itertools import islice
 
     def told(action: Any) -> str:
@@ -34,7 +34,7 @@ def on_rank(answer: Any, num_ranks: Any, num_microbatches: Any, **cap: Any) -> A
 
 
 def why(case: Case, given: Given, record: Record) -> str:
-    """Of a run that raised."""
+    """The hint for a run that raised: the arguments of the call."""
     cap = ", at most {most_live} of them live" if "most_live" in given[0] else ""
     text = "it was called for each of {num_ranks} ranks, with {num_microbatches} micro-batches" + cap
     return text.format(**given[0])

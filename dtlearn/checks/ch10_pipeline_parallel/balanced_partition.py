@@ -123,7 +123,7 @@ def on_rank(answer: Any, costs: Any, num_stages: Any, least: Any) -> Any:
 
 
 def fewest(costs: Costs, limit: float) -> int:
-    """Of stages that cost no more than `limit`, the fewest: each is filled as far as it goes."""
+    """The smallest number of stages that cost at most `limit` each: each takes as many links as it can."""
     stages, cost = 1, 0.0
     for one in costs:
         if cost + one > limit * (1 + 1e-12):  # sums of the same numbers in another order differ by roundings
@@ -133,7 +133,7 @@ def fewest(costs: Costs, limit: float) -> int:
 
 
 def least(costs: Costs, num_stages: int) -> float:
-    """What the slowest stage costs at least: the smallest sum of consecutive links with which so many stages do."""
+    """The least cost of the slowest stage: the smallest sum of consecutive links at which so many stages suffice."""
     sums = [0, *accumulate(costs)]
     limits = sorted({end - start for k, start in enumerate(sums) for end in sums[k + 1 :]})
     limits = limits[bisect_left(limits, max(costs) * (1 - 1e-12)) :]

@@ -54,7 +54,7 @@ EDITS = (
 
 
 def expected(case: Case, given: Given) -> list[dict[str, Any]]:
-    """By what is live: a forward pass as long as there is room in the group, then the backward passes."""
+    """The actions by what is live: forward passes while there is room in the group, then its backward passes."""
     p, m, most = (given[0][name] for name in ("num_ranks", "num_microbatches", "most_live"))
     group, actions = list[int](), list[str]()
     for k in range(m):

@@ -17,7 +17,7 @@ from . import MAY_HELP
 SENT = "what is sent back is not scaled, so the stages before get gradients that are too large"
 BY_ROWS = "a micro-batch weighs as many rows of the batch as it has: a row of a small one counts as much as any other"
 BEFORE = "gradients from before stay in the sum as they are, neither lost nor scaled"
-# Of each case: `rows` of the micro-batches.
+# Per case: `rows` of the micro-batches.
 CASES: dict[str, dict[str, Any]] = {
     "equal micro-batches": {"rows": (3, 3)},
     "a smaller last micro-batch": {"rows": (3, 3, 1), "says": BY_ROWS},

@@ -66,7 +66,7 @@ def orders_of(p: int, m: int, live: Callable[[int, int], int]) -> Orders:
 
 
 def inputs(case: Case) -> Given:
-    """What a rank's passes add to what they are given, F and B of each micro-batch, nobody else knows."""
+    """The orders, and what a rank's F and B of each micro-batch add to their input: no other rank knows it."""
     p, g = case.world_size, case.generator()
     m = case.params["m"](p)
     orders = [list(map(list, order)) for order in orders_of(p, m, case.params["live"])]
@@ -101,7 +101,7 @@ def expected(case: Case, given: Given) -> list[dict[str, Any]]:
 
 
 def why(case: Case, given: Given, record: Record) -> str:
-    """Of a run that hangs: what the ranks do, and who waits."""
+    """The hint for a run that hangs: what the ranks do, and who waits."""
     orders = "; ".join(
         f"rank {rank} {' '.join(''.join(map(str, one)) for one in order)}"
         for rank, order in enumerate(given[0]["orders"])

@@ -16,7 +16,7 @@ from . import MAY_HELP
 NONE = "a copy that was not used in this step has None as its gradient: it counts as zero, and it gets the sum too"
 OWN = "two copies have the same tensor as their .grad: what is added to one is added to both (.clone())"
 ADD_UP = "the uses of one weight add up"
-# Of each case: `copies`, by rank, those of the group's members in order, x for one that was not used; `groups`.
+# Per case: `copies`, by rank, those of the group's members in order, x for one that was not used; `groups`.
 CASES: dict[str, dict[str, Any]] = {
     "a copy on each rank": {"copies": {2: ["."] * 2, 4: ["."] * 4}, "sizes": (2, 4)},
     "several copies on a rank": {
@@ -132,7 +132,7 @@ def on_rank(answer: Any, weights: Any, gradients: Any, groups: Any) -> Any:
 
 
 def expected(case: Case, given: Given) -> list[dict[str, Any]]:
-    """In each group the sum over all copies that were used, in float64."""
+    """The sum, in each group, over all copies that were used, in float64."""
     sums: list[list[Any]] = [[[] for _ in own["weights"]] for own in given]
     for ranks in groups_of(case):
         for number, weight in enumerate(given[0]["weights"]):
@@ -145,7 +145,7 @@ def expected(case: Case, given: Given) -> list[dict[str, Any]]:
 
 
 def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding | None:
-    """That no digit differs between copies, nor is lost."""
+    """The copies agree to the last digit, and no digit is lost."""
     for ranks in groups_of(case):
         copies = [(rank, g) for rank in ranks for of_weight in got[rank][".grad of the copies"] for g in of_weight[:1]]
         if case.params.get("weights", 1) == 1 and not all(torch.equal(g, copies[0][1]) for _, g in copies):
@@ -157,7 +157,7 @@ def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding 
 
 
 def why(case: Case, given: Given, record: Record) -> str:
-    """Of a run that raised, or whose calls do not fit together."""
+    """The hint for a run that raised, or whose calls do not match."""
     calling = {event.rank for event in record if event.nbytes}
     members = {rank for ranks in given[0]["groups"] for rank in ranks}
     if alone := sorted(calling - members):

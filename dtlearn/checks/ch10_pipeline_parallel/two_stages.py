@@ -15,7 +15,7 @@ from . import MAY_HELP
 
 _HEADER = 128  # bytes for the shape, of a batch
 ROWS = {"stages": [[["Linear", 2, 3], ["Tanh"]], [["Linear", 3, 2]]], "inputs": [[3, 2], [3, 2]], "pairs": [(0, 1)]}
-# Of each case: `stages`, as names and arguments in torch.nn; `inputs`, the shapes of the batches; `pairs`, the ranks
+# Per case: `stages`, as names and arguments in torch.nn; `inputs`, the shapes of the batches; `pairs`, the ranks
 # with the first and the last stage; `transposed`, whether the first stage gives the transpose of what it computes.
 CASES: dict[str, dict[str, Any]] = {
     "two batches": {**ROWS, "sizes": (2,)},
@@ -184,7 +184,7 @@ def sent(case: Case, given: Given, extra: int) -> float:
 
 
 def why(case: Case, given: Given, record: Record) -> str:
-    """Of a run that raised, or whose calls do not fit together."""
+    """The hint for a run that raised, or whose calls do not match."""
     if case.says:
         return f"{MAY_HELP}{case.says}"
     first, last = case.params["pairs"][0]

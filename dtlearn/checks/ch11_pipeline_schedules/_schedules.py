@@ -23,12 +23,12 @@ def read(text: str) -> Orders:
 
 
 def text_of(action: Sequence[Any]) -> str:
-    """(2, "F", 0) as "2F0"."""
+    """An action as a text: (2, "F", 0) is "2F0"."""
     return "".join(map(str, action))
 
 
 def told(orders: Sequence[Sequence[Any]]) -> str:
-    """Orders as `read` reads them."""
+    """The orders as a text that `read` reads."""
     return " / ".join(" ".join(map(text_of, own)) for own in orders)
 
 
@@ -38,7 +38,7 @@ def as_tuples(orders: Any) -> Orders:
 
 
 def needs(action: Action, num_stages: int) -> list[set[Action]]:
-    """What an action needs: of each entry one action, of the whole backward pass or of its first part."""
+    """The actions that one needs: each entry has one, or two where a backward pass may be whole or split."""
     stage, op, k = action
     if op == "F":
         return [{(stage - 1, "F", k)}] if stage else []
@@ -88,7 +88,7 @@ def play(
 
 
 def peaks(orders: Orders, freed_by: str = "BW") -> list[int]:
-    """By rank, the most activations that it holds at once: from F to B, or to W."""
+    """The most activations that each rank holds at once: from F to B, or to W."""
     found = []
     for order in orders:
         live = most = 0

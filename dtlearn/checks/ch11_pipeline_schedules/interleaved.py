@@ -37,7 +37,7 @@ PAIR, REST, RAISES = (
 
 
 def groups(size: str) -> dict[str, str]:
-    """Another number of micro-batches in a row through each chunk."""
+    """An edit that runs another number of micro-batches in a row through each chunk."""
     return {CHUNK: f"n = {size}\n        chunk = i // n % chunks", MICROBATCH: "i // (n * chunks) * n + i % n"}
 
 
@@ -98,7 +98,7 @@ def inputs(case: Case) -> Given:
 
 
 def on_rank(answer: Any, num_ranks: Any, num_microbatches: Any, chunks: Any) -> Any:
-    """By rank the actions as one text."""
+    """The actions of each rank as one text."""
     from dtlearn.grading.on_rank.tools import refusal
 
     def name(action: Any) -> str:
@@ -125,7 +125,7 @@ def on_rank(answer: Any, num_ranks: Any, num_microbatches: Any, chunks: Any) -> 
 
 
 def expected(case: Case, given: Given) -> list[dict[str, Any]]:
-    """By groups of p micro-batches: each goes through all chunks, forward from the first to the last."""
+    """The actions in groups of p micro-batches, each of which goes through all chunks, forward from the first on."""
     p, m, v = case.params["sizes_of"]
     if m % p:
         return [{f"rank {rank}": "a ValueError" for rank in range(p)}]
@@ -144,7 +144,7 @@ def expected(case: Case, given: Given) -> list[dict[str, Any]]:
 
 
 def why(case: Case, given: Given, record: Record) -> str:
-    """Of a run that raised: what is special in it."""
+    """The hint for a run that raised: what is special about its case."""
     p, m, v = case.params["sizes_of"]
     return f"{MAY_HELP}this is with p = {p}, m = {m} and v = {v}: {case.says or 'm is a multiple of p here'}"
 

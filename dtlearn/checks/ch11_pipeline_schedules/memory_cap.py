@@ -142,7 +142,7 @@ def bubble(case: Case, given: Given, got: list[Any]) -> float:
 
 
 def why(case: Case, given: Given, record: Record) -> str:
-    """Of a run that raised: what is special in it."""
+    """The hint for a run that raised."""
     return f"{MAY_HELP}a cap may be odd, and smaller than what two chunks of p micro-batches need"
 
 

@@ -13,7 +13,7 @@ from . import MAY_HELP
 from ._schedules import Action, Orders, Played, as_tuples, one_f_one_b, peaks, play, read, text_of
 
 TWO = "0F0 0F1 0B0 0B1 / 1F0 1B0 1F1 1B1"
-# Of each case: `orders`; `placement`, where not each rank has one stage; `times`; `transfer`.
+# Per case: `orders`; `placement`, where not each rank has one stage; `times`; `transfer`.
 CASES: dict[str, dict[str, Any]] = {
     "two equal stages": {"orders": TWO, "times": {"F": [1, 1], "B": [2, 2]}},
     "stages of their own times": {
@@ -102,7 +102,7 @@ EDITS = (
 
 
 def inputs(case: Case) -> Given:
-    """Of many ranks, those that do 1F1B have names by chance, and all times are by chance."""
+    """A case's schedule and times; with `many`, 1F1B on 8 ranks numbered at random, with random times."""
     p, g = case.params, case.generator()
     if "many" not in p:
         orders = read(p["orders"])
@@ -117,7 +117,7 @@ def inputs(case: Case) -> Given:
 
 
 def on_rank(answer: Any, orders: Any, placement: Any, times: Any, transfer: Any) -> Any:
-    """All numbers as texts: of a function that does not end it is said instead."""
+    """The results with all numbers as texts; if the answer does not end, a note instead."""
     from dtlearn.grading.on_rank.processor_limit import Endless, ProcessorLimit
 
     def number(value: Any) -> Any:
@@ -161,7 +161,7 @@ def task_text(case: Case, given: Given, rank: int) -> str:
 
 
 def why(case: Case, given: Given, record: Record) -> str:
-    """Of a run that raised: what is special in it."""
+    """The hint for a run that raised: what is special about its case."""
     text = "what an action needs may be done by a rank of a higher or a lower number"
     return f'{MAY_HELP}this is with "{case.name}": {case.says or text}'
 

@@ -14,7 +14,7 @@ from dtlearn.runtime.record.record import Record
 from . import MAY_HELP
 
 ONE, TWO = [3, 2], [3, 4, 5, 2]  # widths
-# Of each case: `calls`; `widths`; `rows`, the dims of x before the features; `biases`, b for each layer that has one;
+# Per case: `calls`; `widths`; `rows`, the dims of x before the features; `biases`, b for each layer that has one;
 # `old`, whether there is a .grad before; `look`, what is compared.
 CASES: dict[str, dict[str, Any]] = {
     "one layer without a bias": {"calls": "F0 I0 W0"},
@@ -184,7 +184,7 @@ def on_rank(answer: Any, weights: Any, biases: Any, x: Any, dy: Any, calls: Any,
 
 
 def expected(case: Case, given: Given) -> list[dict[str, Any]]:
-    """By torch's autograd, each micro-batch by itself."""
+    """The results of torch's autograd, each micro-batch by itself."""
     own, kept, total = given[0], dict[int, Any](), dict[str, Any]()
     parts = {"weight": own["weights"], "bias": own["biases"]}
     named = {f"layer {n}, {kind}": ts[n].clone().requires_grad_() for n in range(len(own["weights"]))
@@ -216,7 +216,7 @@ def expected(case: Case, given: Given) -> list[dict[str, Any]]:
 
 
 def why(case: Case, given: Given, record: Record) -> str:
-    """Of a run that raised: what is special in it."""
+    """The hint for a run that raised: what is special about its case."""
     calls = " ".join(f"{op}{k}" for op, k in given[0]["calls"])
     special = case.says or "a layer may have no bias, and .grad may be None"
     return f'{MAY_HELP}this is with "{case.name}", where the calls are {calls}: {special}'

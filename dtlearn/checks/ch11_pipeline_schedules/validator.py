@@ -15,7 +15,7 @@ from ._schedules import Orders, as_tuples, every, needs, one_f_one_b, play, read
 LISTS = ("unknown", "missing", "repeated", "misplaced")
 STRANGE = "an action whose op, stage or micro-batch does not exist is unknown, and in no other list"
 ITSELF = "a rank that waits for an action further down in its own order waits for itself: that is a circle"
-# Of each case: `orders`; `placement`, where not each rank has one stage; `ops`; `m`, the number of micro-batches.
+# Per case: `orders`; `placement`, where not each rank has one stage; `ops`; `m`, the number of micro-batches.
 CASES: dict[str, dict[str, Any]] = {
     "a valid schedule": {"orders": "0F0 0F1 0B0 0B1 / 1F0 1B0 1F1 1B1"},
     "a rank without a stage": {
@@ -149,7 +149,7 @@ EDITS = (
 
 
 def inputs(case: Case) -> Given:
-    """Of many ranks, those that do 1F1B have names by chance."""
+    """A case's schedule; with `many`, 1F1B on 12 ranks numbered at random."""
     p, g = case.params, case.generator()
     if "many" in p:
         m = int(torch.randint(9, 14, (), generator=g))
@@ -222,7 +222,7 @@ def task_text(case: Case, given: Given, rank: int) -> str:
 
 
 def why(case: Case, given: Given, record: Record) -> str:
-    """Of a run that raised: what is special in it."""
+    """The hint for a run that raised: what is special about its case."""
     return f'{MAY_HELP}this is with "{case.name}", {task_text(case, given, 0)}'
 
 

@@ -50,7 +50,7 @@ EDITS = (
 
 
 def inputs(case: Case) -> Given:
-    """Of many ranks with times, and a number of micro-batches, by chance."""
+    """A small 1F1B; with `many`, 9 ranks with random times and a random number of micro-batches."""
     if "many" not in case.params:
         return [{"orders": one_f_one_b(3, 4), "times": {"F": 1, "I": 1, "W": 1}}]
     more, f, i, w = torch.randint(0, 5, (4,), generator=case.generator()).tolist()
@@ -117,7 +117,7 @@ def expected(case: Case, given: Given) -> list[dict[str, Any]]:
 
 
 def why(case: Case, given: Given, record: Record) -> str:
-    """Of a run that raised: what is special in it."""
+    """The hint for a run that raised: the sizes of its case."""
     return f"{MAY_HELP}this is with p = {len(given[0]['orders'])} and m = {len(given[0]['orders'][0]) // 2}"
 
 

@@ -16,7 +16,7 @@ from ..sent import no_stores
 from . import MAY_HELP
 
 WAYS = ("sequence_parallel", "gather_again", "recompute")
-# Of each case: `ways`, what is on; `t`, `m`, ranks and micro-batches; `left`, tokens that no rank has a share in.
+# Per case: `ways`, what is on; `t`, `m`, ranks and micro-batches; `left`, tokens that no rank has a share in.
 CASES: dict[str, dict[str, Any]] = {
     "one micro-batch": {"m": 1},
     "several micro-batches": {"says": "each micro-batch has passes of its own, and each pass sends"},
@@ -47,12 +47,12 @@ BYTES_AGAIN, CALLS_AGAIN = f"{BACKWARD} + {TWICE}", "calls_of_a_half + gather_ag
 
 
 def parts(text: str) -> dict[str, str]:
-    """Another part of a tensor that a rank sends, `text` in the place of * (t - 1) // t."""
+    """An edit with another part of a tensor that a rank sends: `text` in place of * (t - 1) // t."""
     return {f"{ONCE}{PART}": ONCE + text, f"{GRADIENTS}{PART}": GRADIENTS + text}
 
 
 def at_the_end(times: str) -> dict[str, str]:
-    """Another number of parts in the all-reduce at the end."""
+    """An edit with another number of parts in the all-reduce at the end."""
     return {GRADIENTS: f"gradients = {times} * h * itemsize"}
 
 

@@ -19,7 +19,7 @@ from ..sent import no_stores
 from . import MAY_HELP, SOME, groups_of
 
 FORWARD = ["outside", "region"]
-# Of each case: what is done. "outside" and "region" draw; "error" and "interrupt" draw in a region and end it so.
+# Per case: what is done. "outside" and "region" draw; "error" and "interrupt" draw in a region and end it so.
 CASES: dict[str, dict[str, Any]] = {
     "one region": {},
     "a second region": {

@@ -189,7 +189,7 @@ def expected(case: Case, given: Given) -> list[dict[str, Any]]:
 
 
 def calls(case: Case, given: Given, record: Record) -> Finding | None:
-    """Those that the task names, and no more bytes than a tensor has in each."""
+    """The calls are those that the task names, and each has the bytes of one tensor."""
     for rank, own in enumerate(given):
         t = next(len(ranks) for ranks in own["group"] if rank in ranks)
         passes = {f"the forward pass of the run '{run}'": (f"forward of {run}", CALLS[run][0]) for run in own["runs"]}

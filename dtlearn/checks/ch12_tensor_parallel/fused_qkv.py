@@ -14,7 +14,7 @@ from dtlearn.runtime.record.record import Record
 from ..sent import no_stores
 from . import MAY_HELP, SOME, groups_of
 
-# Of each case: by rank of a group, query heads and key and value heads; the size of a head; tokens of each batch.
+# Per case: by rank of a group, query heads and key and value heads; the size of a head; tokens of each batch.
 CASES: dict[str, dict[str, Any]] = {
     "as many key heads as query heads": {},
     "fewer key heads than query heads": {

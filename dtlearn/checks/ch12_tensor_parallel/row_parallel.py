@@ -14,7 +14,7 @@ from dtlearn.runtime.record.record import Record
 from ..sent import no_stores
 from . import MAY_HELP, SOME, groups_of
 
-# Of each case: `bias`, whether there is one; `shape`, the dims of x before the features; `left`, features that no rank
+# Per case: `bias`, whether there is one; `shape`, the dims of x before the features; `left`, features that no rank
 # has a share in; what else `on_rank` does with the layer.
 CASES: dict[str, dict[str, Any]] = {
     "no bias": {"bias": False},
@@ -50,7 +50,7 @@ OLD = {SET: "self.g, self.old = g, (self.weight.data.clone(), None if bias is No
 
 
 def biased(before: str, after: str = "return y") -> dict[str, str]:
-    """Another `forward`: `before` is the bias in front of g."""
+    """An edit with another `forward`: `before` is the bias in front of g."""
     return {SUM: f"y = self.g(F.linear(x, self.weight, {before}))", RETURN: after, **MORE}
 
 

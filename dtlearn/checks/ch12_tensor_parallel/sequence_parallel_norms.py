@@ -16,7 +16,7 @@ SHAPES = {"norm.weight": (2,), "norm.bias": (2,), "up.weight": (3, 2), "up.bias"
 USUAL = ["norm.weight", "norm.bias", "final_norm.weight"]
 BLOCK = {"blocks.0.norm.weight": (2,), "blocks.0.norm.bias": (2,)}
 MARK = "a norm's or not, the mark counts"
-# Of each case: `more`, further parameters, with their shapes; `marked`.
+# Per case: `more`, further parameters, with their shapes; `marked`.
 CASES: dict[str, dict[str, Any]] = {
     "marked norms": {},
     "a norm without the mark": {"says": f"a norm without the mark has its whole gradient: {MARK}", "marked": USUAL[:2]},
@@ -60,12 +60,12 @@ GRADIENTS, FLATTEN = "gradients = [p.grad for p in marked if p.grad is not None]
 
 
 def marked(which: str) -> dict[str, str]:
-    """Other parameters, each once."""
+    """An edit that takes other parameters, each once."""
     return {MARKED: f"marked = [*dict.fromkeys({which})]"}
 
 
 def one_by_one(recurse: bool) -> dict[str, str]:
-    """Each parameter of each module by itself."""
+    """An edit that reduces each parameter of each module by itself."""
     each = f"for m in model.modules() for p in m.parameters(recurse={recurse})"
     return {LOOP: f"for p in [p {each} if getattr(p, 'sequence_parallel', False) and p.grad is not None]:\n"
                   "        dist.all_reduce(p.grad, group=group)\n    for dtype in ():"}  # fmt: skip

@@ -189,7 +189,7 @@ def calls(case: Case, given: Given, record: Record) -> Finding | None:
 
 
 def why(case: Case, given: Given, record: Record) -> str:
-    """Of calls that do not fit together: calls that all ranks of the job were to join."""
+    """The hint for a run whose calls do not match: a call that all ranks of the job would have to join."""
     if (
         any(event.group == "world" and not event.is_p2p and event.nbytes for event in record)
         and "groups" in case.params

@@ -14,7 +14,7 @@ from ..own_work import forbids_torchs
 from ..sent import no_silent_rank, no_stores
 from . import MAY_HELP
 
-# Of each case: `mesh`, the sizes of (tp, pp, dp) for each number of ranks; `limit`, max_norm as a multiple of the first
+# Per case: `mesh`, the sizes of (tp, pp, dp) for each number of ranks; `limit`, max_norm as a multiple of the first
 # gradient's norm, if it clips; `partial`, if there are partial gradients; `head`, if it is not the embedding; `steps`:
 # only what an optimizer keeps needs two.
 TP, PP, DP = {2: (2, 1, 1), 4: (2, 1, 2)}, {2: (1, 2, 1), 4: (1, 2, 2)}, {2: (1, 1, 2), 4: (1, 1, 4)}
@@ -148,7 +148,7 @@ def inputs(case: Case) -> Given:
 
 
 def cut(whole: dict[str, torch.Tensor], sizes: Any, rank: int) -> dict[str, torch.Tensor]:
-    """A rank's parameters: its stage's, and of those that tp divides its piece."""
+    """A rank's parameters: those of its stage, and its piece of each that tp divides."""
     tp, stage, own = rank % sizes[0], rank // sizes[0] % sizes[1], dict[str, torch.Tensor]()
     for name, tensor in whole.items():
         kind, _, number = name.partition("_")
@@ -230,7 +230,7 @@ def expected(case: Case, given: Given) -> list[dict[str, Any]]:
 
 
 def why(case: Case, given: Given, record: Record) -> str:
-    """Of a run that raised or waits."""
+    """The hint for a run that raised or waits."""
     _, pp, _ = case.params["mesh"][case.world_size]
     order = "the second stage first receives, and after its backward pass sends; the first one does the opposite"
     return f"{MAY_HELP}{order if pp > 1 else case.says or 'a group of one rank is a group, too'}"

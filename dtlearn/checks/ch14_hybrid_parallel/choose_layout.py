@@ -12,8 +12,8 @@ from dtlearn.runtime.record.record import Record
 from ..sent import no_stores
 from . import MAY_HELP
 
-# Of each case some clusters: one alone has too few layouts to tell mistakes apart by the best. Of each cluster layers,
-# heads and sequences; GPUs, of a node, and bytes of one; and what `on_rank` makes its costs of.
+# Each case has some clusters: one alone has too few layouts to tell mistakes apart by the best. A cluster has layers,
+# heads and sequences; GPUs, those of a node, and the bytes of one; and what `on_rank` computes the costs from.
 JOB = ("layers", "heads", "batch", "num_gpus", "node", "capacity")
 COSTS = ("state", "kept", "work", "link", "launch", "reduce")
 
@@ -173,7 +173,7 @@ def first_of_all(
 
 
 def why(case: Case, given: Given, record: Record) -> str:
-    """Of a run that raised: with what."""
+    """The hint for a run that raised: the arguments of the calls."""
     jobs = [", ".join(f"{name} = {job[name]}" for name in JOB) for job in given[0]["jobs"]]
     return f"{MAY_HELP}it was called with {', then with '.join(jobs)}"
 
@@ -186,7 +186,7 @@ def mistakes(case: Case, given: Given) -> list[Mistake]:
 
 
 def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding | None:
-    """4.0 ranks are no number of ranks."""
+    """A number of ranks must be a whole number: 4.0 is none."""
     for job, layout in got[0].items():
         if any(isinstance(size, float) for size in layout or ()):
             text = f"{job}: the layout is right, but has floats. Sizes are whole numbers: divide with //"

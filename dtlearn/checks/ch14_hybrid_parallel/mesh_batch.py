@@ -13,7 +13,7 @@ from ..sent import no_silent_rank, no_stores
 from . import MAY_HELP
 
 SEES = "a rank's rows depend on its place along dp only"
-# Of each case: the mesh, innermost axis first, and how many targets of each row count.
+# Per case: the mesh, innermost axis first, and how many targets of each row count.
 CASES: dict[str, dict[str, Any]] = {
     "replicas alone": {"mesh": {"dp": 4}, "counts": [3] * 8},
     "targets of -100": {
@@ -101,7 +101,7 @@ EDITS = (
 
 
 def global_batch(case: Case) -> dict[str, Any]:
-    """Of all replicas: inputs and targets, (rows, T), and the weights, (V, V), that are a model of bigrams."""
+    """The batch of all replicas, inputs and targets of shape (rows, T), and the weights (V, V) of a bigram model."""
     g, counts = case.generator(), case.params["counts"]
     inputs, targets = torch.randint(5, (2, len(counts), 3), generator=g)
     targets = torch.where(torch.arange(3) < torch.tensor(counts)[:, None], targets, -100)
@@ -153,7 +153,7 @@ def on_rank(answer: Any, inputs: Any, targets: Any, weights: Any, groups: Any) -
 
 
 def expected(case: Case, given: Given) -> list[dict[str, Any]]:
-    """One process with the whole batch: of the mean over all targets that count, the terms of a rank's rows."""
+    """One process with the whole batch: each rank's rows get their terms of the mean over all targets that count."""
     whole, replicas = global_batch(case), case.params["mesh"]["dp"]
     rows, weights = len(whole["inputs"]) // replicas, whole["weights"].double().requires_grad_()
     chances = weights.log_softmax(-1)[whole["inputs"]]  # (rows, T, V)

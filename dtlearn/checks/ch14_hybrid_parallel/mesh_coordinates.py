@@ -12,7 +12,7 @@ from dtlearn.runtime.record.record import Record
 
 from . import MAY_HELP
 
-# Of each case: the sizes of the axes, the steps, and whether steps over the end of an axis are among them.
+# Per case: the sizes of the axes, the steps, and whether steps over the end of an axis are among them.
 CASES: dict[str, dict[str, Any]] = {
     "two axes": {"mesh": {"tp": 2, "pp": 3}, "steps": [1], "ring": False},
     "three axes": {
@@ -102,7 +102,7 @@ def inputs(case: Case) -> Given:
 
 
 def asks(case: Case) -> list[tuple[int, str, int]]:
-    """Rank, axis and step of each call: all of the mesh."""
+    """The rank, axis and step of each call: all there are on the mesh."""
     sizes, ring = case.params["mesh"], case.params.get("ring", True)
     mesh = table(sizes)
     return [
@@ -155,7 +155,7 @@ def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding 
 
 
 def why(case: Case, given: Given, record: Record) -> str:
-    """Of a run that raised: on which mesh."""
+    """The hint for a run that raised: the mesh of the calls."""
     return f"{MAY_HELP}it was called for the ranks of the mesh {given[0]['sizes']}"
 
 

@@ -10,7 +10,7 @@ import torch
 from dtlearn.grading import Case, Check, Edit, Given, rules
 from dtlearn.runtime.record.record import Record
 
-# Of each case: the sizes of the axes, and along which axes groups are wanted.
+# Per case: the sizes of the axes, and along which axes groups are wanted.
 CASES: dict[str, dict[str, Any]] = {
     "two axes of two ranks": {"mesh": {"tp": 2, "pp": 2}, "wanted": [["tp"], ["pp"]], "sizes": (4,)},
     "groups in another order": {
@@ -175,7 +175,7 @@ def expected(case: Case, given: Given) -> list[list[dict[str, Any]]]:
 
 
 def why(case: Case, given: Given, record: Record) -> str:
-    """Of ranks that made different groups, or in different orders."""
+    """The hint where ranks made different groups, or made them in different orders; "" if they did not."""
     made: dict[int, list[list[int]]] = {}
     for event in record.select(op="new_group"):
         made.setdefault(event.rank, []).append(event.detail.get("ranks") or [])

@@ -14,7 +14,7 @@ from ..sent import no_silent_rank, no_stores
 from . import MAY_HELP
 
 ONCE = "what all tp ranks have whole counts once, on the first rank of each tp group"
-# Of each case: the mesh, innermost axis first; `limit`, max_norm as a multiple of the norm; `alike`, whether there are
+# Per case: the mesh, innermost axis first; `limit`, max_norm as a multiple of the norm; `alike`, whether there are
 # norms; `tied`, whether the last stage has a copy of the first one's embedding; `own`, whether each one has another;
 # `none`, gradients that the last stage lacks; `zeros`, whether all are 0; `empty`, whether it has no parameters at all.
 _CASES: dict[str, dict[str, Any]] = {
@@ -149,7 +149,7 @@ def whole_model(case: Case) -> list[dict[str, torch.Tensor | None]]:
 
 
 def norm_of(case: Case) -> float:
-    """Of the whole model, each parameter once."""
+    """The norm of the whole model's gradient, each parameter counted once."""
     parts = [g.double().flatten() for stage in whole_model(case) for g in stage.values() if g is not None]
     return float(torch.cat(parts).norm())
 

@@ -15,7 +15,7 @@ from . import MAY_HELP
 
 TOGETHER = "the parts of the formula hold together, with tp, pp, dp and sequence_parallel"
 _ALL = {"tp": 2, "pp": 4, "dp": 7, "sequence_parallel": True, "uneven": True}
-# Of each case: what differs from one rank that has one micro-batch, `m` of them in a step, and holds everything.
+# Per case: what differs from one rank that has one micro-batch, `m` of them in a step, and holds everything.
 CASES: dict[str, dict[str, Any]] = {
     "one rank": {},
     "several micro-batches": {
@@ -148,7 +148,7 @@ def on_rank(answer: Any, **job: Any) -> Any:
 
 
 def numbers_of(job: dict[str, Any]) -> int:
-    """Of all parameters of a rank of the first stage, tensor by tensor."""
+    """The number of parameters on a rank of the first stage, added up tensor by tensor."""
     h, tp = job["hidden"], job["tp"]
     attention = [(3 * h // tp, h), (3 * h // tp,), (h, h // tp), (h,)]
     feed_forward = [(4 * h // tp, h), (4 * h // tp,), (h, 4 * h // tp), (h,)]
@@ -192,7 +192,7 @@ def expected(case: Case, given: Given) -> list[dict[str, int]]:
 
 
 def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding | None:
-    """Bytes are counted, and 1.5 of them are none."""
+    """Bytes are counted in whole numbers: 1.5 is none."""
     if floats := [name for name, size in got[0].items() if isinstance(size, float)]:
         text = f"the sizes are right, but floats ({', '.join(floats)}): bytes are whole numbers, so divide with //"
         return Finding("DTL-VALUE-TYPE", text)
@@ -200,7 +200,7 @@ def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding 
 
 
 def why(case: Case, given: Given, record: Record) -> str:
-    """Of a run that raised: with what."""
+    """The hint for a run that raised: the arguments of the call."""
     return f"{MAY_HELP}it was called with {', '.join(f'{name} = {value}' for name, value in given[0].items())}"
 
 

@@ -19,7 +19,7 @@ from . import MAY_HELP
 
 TRAIN, MICRO = "train_batch_size", "train_micro_batch_size_per_gpu"
 STEPS = "gradient_accumulation_steps"
-# Of each case: `has`, the keys that are there; `steps`, `tp`, `pp`; `plus`, samples too many; `times`, what the global
+# Per case: `has`, the keys that are there; `steps`, `tp`, `pp`; `plus`, samples too many; `times`, what the global
 # batch is multiplied by; `also`, other keys; `sign`, of the sizes; `zero`, the size that is 0; `more_ranks`, left over;
 # `refused`, what is wrong beside the identity. Where the identity is broken, dp is no other number of the case.
 CASES: dict[str, dict[str, Any]] = {
@@ -223,7 +223,7 @@ def expected(case: Case, given: Given) -> list[Any]:
 
 
 def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding | None:
-    """Whole numbers: 2.0 equals 2, and no range() takes it."""
+    """The sizes must be ints: 2.0 compares as equal to 2, but range() refuses it."""
     for key, size in (got[0].get("result", got[0]) if isinstance(got[0], dict) else {}).items():
         if key in (TRAIN, MICRO, STEPS) and type(size) is not int:
             return Finding("DTL-VALUE-TYPE", f"{key} is {size}: a size is a whole number, so divide with //")

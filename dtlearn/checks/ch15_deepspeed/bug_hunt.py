@@ -18,7 +18,7 @@ from dtlearn.runtime.record.record import Record
 from ..sent import no_silent_rank, no_stores
 from . import MAY_HELP
 
-# Of each case: `max_norm`; `accumulation`; `missing`, samples that the last held-out batches are short of.
+# Per case: `max_norm`; `accumulation`; `missing`, samples that the last held-out batches are short of.
 CASES: dict[str, dict[str, Any]] = {
     "a step for each batch": {"missing": 2},
     "gradients longer than max_norm": {

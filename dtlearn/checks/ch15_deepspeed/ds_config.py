@@ -17,7 +17,7 @@ from dtlearn.runtime.record.record import Record
 from ..sent import no_stores
 from . import MAY_HELP
 
-# Of each case: what it asks for, in the place of `PLAIN`. Of a refusal, `refused`: nothing else is looked at. `tries`:
+# Per case: what it asks for, in place of `PLAIN`. `refused`: only the refusal is looked at. `tries`:
 # several requests, of which only whether they are refused. `half`: half of the replicas have a micro-batch too many.
 PLAIN = {"world_size": 4, "pp": 1, "precision": "fp32", "stage": 0, "offload": "none", "clipping": 0.5}
 PLAIN |= {"rule": "adamw", "device": "cuda"}

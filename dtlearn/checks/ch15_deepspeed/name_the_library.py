@@ -20,7 +20,7 @@ from ..sent import no_stores
 from . import MAY_HELP
 
 STEPS: dict[str, Any] = json.loads(Path(__file__).with_name("recorded_steps.json").read_text("utf-8"))["steps"]
-# Of each case: `steps`, the titles of its records.
+# Per case: `steps`, the titles of its records.
 CASES: dict[str, dict[str, Any]] = {
     "all-reduce, or gather and scatter": {"steps": ["DDP", "FSDP2"]},
     "activations": {

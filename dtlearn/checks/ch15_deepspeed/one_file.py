@@ -19,7 +19,7 @@ from dtlearn.runtime.record.record import Record
 from ..sent import no_stores
 from . import MAY_HELP
 
-# Of each case: `n`, the ranks; `trained`, by parameter group, the shapes by name; `frozen`, in the same way; `tied`;
+# Per case: `n`, the ranks; `trained`, by parameter group, the shapes by name; `frozen`, in the same way; `tied`;
 # `buffers`; `cuts`, after how many parameters a flat vector ends; `order` of the files, and `prefix` of optim_states;
 # `half`: frozen parameters in bf16; `missing`, a rank without optim_states; `of`, the ranks that they count.
 BUFFER_DTYPES = {

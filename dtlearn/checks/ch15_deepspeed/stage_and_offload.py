@@ -22,7 +22,7 @@ CHOICES = (
     (0, "none", 16, 0, 0), (1, "none", 4, 12, 0), (2, "none", 2, 14, 0), (2, "optimizer", 2, 0, 14),
     (3, "none", 0, 16, 0), (3, "optimizer", 0, 2, 14), (3, "parameters", 0, 0, 16),
 )  # fmt: skip
-# Of each case: `choices`, a job each, that fit exactly; `nodes`, `gpus`, `uneven`: the ranks do not divide the
+# Per case: `choices`, a job each, that fit exactly; `nodes`, `gpus`, `uneven`: the ranks do not divide the
 # parameters; `gpu`, `host`: bytes that are there beside, or "ample".
 CASES: dict[str, dict[str, Any]] = {
     "all fits": {"choices": [0], "gpu": 9},
@@ -179,13 +179,13 @@ def first_that_fits(job: dict[str, int]) -> Any:
 
 
 def expected(case: Case, given: Given) -> list[Any]:
-    """Of each job, or of the only one, the first choice that fits."""
+    """The first choice that fits each job; not a list if there is only one job."""
     made = [first_that_fits(job) for job in given[0]["jobs"]]
     return [made if len(made) > 1 else made[0]] * case.world_size
 
 
 def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding | None:
-    """Whole numbers: 2.0 equals 2."""
+    """Stages and bytes must be whole numbers, though 2.0 compares as equal to 2."""
     for chosen in got[0] if isinstance(got[0], list) else got:
         for key, size in chosen.items() if isinstance(chosen, dict) else ():
             if key != "a ValueError" and isinstance(size, float | bool):

@@ -18,7 +18,7 @@ from ..own_work import find_forbidden
 from ..sent import no_stores
 from . import MAY_HELP
 
-# Of each case: `stops`, whether ranks are stopped, at each moment of each; `power`, whether the power fails, too;
+# Per case: `stops`, whether ranks are stopped, at each moment of each; `power`, whether the power fails, too;
 # `old`, whether the old checkpoint goes; `first`, whether there is none yet.
 CASES: dict[str, dict[str, Any]] = {
     "nobody is stopped": {},

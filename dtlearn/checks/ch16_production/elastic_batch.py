@@ -15,7 +15,7 @@ from dtlearn.runtime.record.record import Record
 from ..sent import no_silent_rank, no_stores
 from . import MAY_HELP
 
-# Of each case: `saved`, ranks, rows of a micro-batch and micro-batches of the saved job; `most`, max_accumulate;
+# Per case: `saved`, ranks, rows of a micro-batch and micro-batches of the saved job; `most`, max_accumulate;
 # `rule`; `left`, whether there are gradients from before.
 CASES: dict[str, dict[str, Any]] = {
     "full micro-batches": {"saved": (3, 2, 4)},

@@ -20,7 +20,7 @@ STEPS = 24  # or up to three more
 TRANSFER, NOISE = 0.010, 0.015  # these and all other times are for a machine that is two to three times as fast
 PHASES = ("data", "computation", "communication")
 BASE = {"data": 0.020, "computation": 0.100, "communication": TRANSFER}
-# Of each case: `slow`, the phase in which somebody is slow, by 60 ms, in the `last` steps of the table; `ranks`; and
+# Per case: `slow`, the phase in which somebody is slow, by 60 ms, in the `last` steps of the table; `ranks`; and
 # `extra`, what else happens, of ranks that are numbered from the slow one (None: of all), as (rank, phase, first, last,
 # ms); steps below 0 are counted from the end.
 CASES: dict[str, dict[str, Any]] = {
@@ -212,7 +212,7 @@ def on_rank(answer: Any, seconds: Any, transfer: Any, noise: Any) -> Any:
 
 
 def expected(case: Case, given: Given) -> list[Any]:
-    """Who was made slow; and what the last arrival of a step comes after the second last."""
+    """The rank that was made slow, and by how much the last arrival of a step comes after the second last."""
     seconds, order, since, unit = made(case)
     slow = case.params.get("slow")
     if slow is None:
@@ -240,7 +240,7 @@ def why(case: Case, given: Given, record: Record) -> str:
 
 
 def example() -> dict[str, torch.Tensor]:
-    """That of the task, in seconds."""
+    """The task's example, in seconds."""
     ms = {
         "data": [[20] * 7, [50, 20, 50, 50, 50, 50, 50], [20] * 7],
         "computation": [[60] * 7, [60] * 7, [62] * 7],

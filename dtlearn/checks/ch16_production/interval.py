@@ -17,7 +17,7 @@ from dtlearn.runtime.record.record import Record
 from ..sent import no_stores
 from . import MAY_HELP
 
-# Of each case: `times`, seconds of a step, a save, a restart and between failures; `refused`, tuples of four.
+# Per case: `times`, seconds of a step, a save, a restart and between failures; `refused`, tuples of four.
 CASES: dict[str, dict[str, Any]] = {
     "rare failures": {"times": (10, 5, 0, 100_000)},
     "frequent failures": {
@@ -156,7 +156,7 @@ def expected(case: Case, given: Given) -> list[Any]:
 
 
 def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding | None:
-    """23.0 equals 23, and no range() takes it."""
+    """The number of steps must be an int: 23.0 compares as equal to 23, but range() refuses it."""
     if isinstance(got[0], list) and type(got[0][0]) is not int:
         return Finding("DTL-VALUE-TYPE", f"n is {got[0][0]}: a number of steps is a whole number")
     return None

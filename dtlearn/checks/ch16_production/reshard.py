@@ -13,7 +13,7 @@ from dtlearn.runtime.record.record import Record
 
 from . import MAY_HELP
 
-# Of each case: `cuts`, in each dim the edges of the saved blocks; `start` and `shape` of the wanted one; `copies`, how
+# Per case: `cuts`, in each dim the edges of the saved blocks; `start` and `shape` of the wanted one; `copies`, how
 # many files have each block; `without`, blocks that are missing; `empty`, blocks without elements that stand first.
 CASES: dict[str, dict[str, Any]] = {
     "a block as it was saved": {"cuts": [[0, 4, 8]], "start": [0], "shape": [4]},
@@ -149,7 +149,7 @@ def part_of(whole: torch.Tensor, start: list[int], shape: list[int]) -> torch.Te
 
 
 def refused_numbers(case: Case) -> list[int]:
-    """Of a case with a hole the elements that are wanted, and those of them that are somewhere; otherwise []."""
+    """How many elements are wanted and how many of them are saved somewhere, in a case with a hole; otherwise []."""
     p = case.params
     if "without" not in p:
         return []

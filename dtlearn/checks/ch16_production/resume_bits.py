@@ -19,7 +19,7 @@ from . import MAY_HELP
 
 PLAIN: dict[str, Any] = {"momentum": 0.0}
 STOP, END = 4, 8  # steps: after which a job is saved, and after which it ends
-# Of each case: `options` of `PracticeJob`; `more`, steps that are made after `save` and before its files are written.
+# Per case: `options` of `PracticeJob`; `more`, steps that are made after `save` and before its files are written.
 CASES: dict[str, dict[str, Any]] = {
     "plain SGD": {},
     "momentum": {

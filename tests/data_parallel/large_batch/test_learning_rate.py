@@ -26,12 +26,12 @@ def test_the_rates_of_the_papers():
 
 
 def gradient(w, samples):
-    """Of the mean of (w . x - 1)^2 / 2 over samples (n, D)."""
+    """The gradient of the mean of (w . x - 1)^2 / 2 over samples (n, D)."""
     return ((samples @ w - 1).unsqueeze(1) * samples).mean(0)
 
 
 def after_k_steps_and_one(lr, k):
-    """Where k steps on small batches lead, and one step on all samples with the scaled rate."""
+    """The weights after k steps on small batches, and after one step on all samples with the scaled rate."""
     g = torch.Generator().manual_seed(0)
     batches = torch.randn(k, 8, 5, generator=g, dtype=torch.float64)
     start = torch.randn(5, generator=g, dtype=torch.float64)

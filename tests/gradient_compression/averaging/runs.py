@@ -29,14 +29,14 @@ def with_batch_norm(seed=0):
 
 
 def batch(rank, step, samples=4):
-    """Of each rank and step another one; the classes are those of a fixed linear map."""
+    """A batch that differs for each rank and step; its classes are those of a fixed linear map."""
     draw = torch.Generator().manual_seed(1000 * rank + step)
     x = torch.randn(samples, 6, generator=draw, dtype=torch.float64)
     return x, (x @ torch.linspace(-1, 1, 18, dtype=torch.float64).view(6, 3).cos()).argmax(1)
 
 
 def gradients(model, batches):
-    """Forward and backward of some batches as one; returns the loss."""
+    """Run forward and backward of some batches as one; returns the loss."""
     x, y = (torch.cat(parts).to(next(model.parameters()).device) for parts in zip(*batches, strict=True))
     model.zero_grad()
     loss = F.cross_entropy(model(x), y)
@@ -49,7 +49,7 @@ def flat(model):
 
 
 def train(training, model, steps, rank=None, start=0, trace=None):
-    """On a rank: steps of any of the methods. The parameters after each."""
+    """Train on a rank with any of the methods; returns the parameters after each step."""
     rank = dist.get_rank() if rank is None else rank
     trace = [] if trace is None else trace
     for step in range(start, start + steps):
@@ -60,7 +60,7 @@ def train(training, model, steps, rank=None, start=0, trace=None):
 
 
 def on_rank(make, steps, optimizer="adamw", model_of=make_model):
-    """On a rank: `make(model, optimizer)` trains. Models of all ranks begin differently but for the broadcast."""
+    """Train on a rank with `make(model, optimizer)`. Only the broadcast makes the ranks' models begin equal."""
     model = model_of(dist.get_rank()).to(device())
     return train(make(model, OPTIMIZERS[optimizer](model.parameters())), model, steps)
 
@@ -99,5 +99,5 @@ def difference(run, expected, worker_of=lambda rank: rank):
 
 
 def copied(state):
-    """A state dict as it is written to a file and read again."""
+    """A copy of a state dict, as if it were written to a file and read again."""
     return copy.deepcopy(state)

@@ -12,7 +12,7 @@ from tests.gradient_compression.averaging.runs import with_batch_norm
 
 
 def tensors_of(rank):
-    """Of two dtypes, one after the other and empty ones between them."""
+    """Tensors of two dtypes in turn, with an empty one among them."""
     values = torch.arange(12, dtype=torch.float64, device=here()) * (rank + 1)
     return [values[:6].view(2, 3), values[6:7].float(), values[7:7], values[7:].clone()]
 

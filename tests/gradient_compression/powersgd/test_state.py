@@ -37,7 +37,7 @@ def test_bytes():
 
 
 def going_on(folder, warm_start):
-    """Is a run the same that goes on from step 3 with the state that was saved, or without?"""
+    """Whether a run that goes on from step 3 equals the whole one: with the saved state, and without it."""
     whole = train(wrapped_with("ours", PowerSGDState(2, warm_start=warm_start), powersgd_hook), steps=6)
     first = PowerSGDState(2, warm_start=warm_start)
     model = wrapped_with("ours", first, powersgd_hook)
@@ -61,7 +61,7 @@ def test_a_state_goes_on_bit_by_bit(tmp_path, device, warm_start):
 
 
 def what_is_kept():
-    """Of matrices and of vectors, which are sent as they are: whether something is kept."""
+    """Whether a residual is kept, by dim: of matrices, and of vectors, which are sent as they are."""
     state = PowerSGDState(1)
     train(wrapped_with("ours", state, powersgd_hook), steps=2)
     parts = state.residuals.parts.items()

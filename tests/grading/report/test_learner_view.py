@@ -9,7 +9,7 @@ from dtlearn.grading.report.html import html
 from dtlearn.grading.report.junit import junit
 from dtlearn.grading.report.learner_view import learner_view
 
-# Of the hidden results in conftest: name, line, value, rank's bytes, details, exact code, seed.
+# Parts of the hidden results in conftest: name, line, value, rank's bytes, details, exact code, seed.
 SECRETS = ("secret", "31", "3x", "12288", "12,288", "FACTOR", "20261120", "summed")
 
 

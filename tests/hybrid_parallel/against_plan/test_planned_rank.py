@@ -21,7 +21,7 @@ RUNS = [
 
 @pytest.mark.parametrize("run", RUNS, ids=str)
 def test_bytes_by_part_add_up_to_the_formula_of_the_recipe(run):
-    """Which `test_traffic` holds to the record."""
+    """`test_traffic` holds that formula to the record."""
     for rank in range(run.layout.world_size):
         by_formula = step_bytes(
             run.config, run.layout, run.made_schedule, run.boundaries, rank, global_batch=run.global_batch,
@@ -31,7 +31,7 @@ def test_bytes_by_part_add_up_to_the_formula_of_the_recipe(run):
 
 
 def test_the_first_part_is_the_planners_own_figure():
-    """Of an inner stage; 9 of 10 bytes along tp and all but a few along pp."""
+    """The rank is in an inner stage; the figure is 9 of 10 bytes along tp, and all but a few along pp."""
     run = RUNS[0]
     of_planner, parts = bytes_by_axis(run.training_run()), planned_bytes(run, 2)
     assert parts["tp"]["blocks"] == of_planner["tp"] > 0.9 * sum(parts["tp"].values())

@@ -21,14 +21,14 @@ def experts_config(**sizes):
 
 
 def make_experts(layout, optimizer="adamw", sizes=None, **options):
-    """As `runs.make`, with mixtures."""
+    """The model that `runs.make` gives, with mixtures."""
     optimizer_class, own = OPTIMIZERS[optimizer]
     arguments = {"num_microbatches": 2, "max_norm": MAX_NORM, "optimizer_class": optimizer_class, **own, **options}
     return HybridGPT(experts_config(**(sizes or {})), layout, **arguments)
 
 
 def on_meshes(runs, with_experts=False):
-    """Of each (layout, options): steps, and what the rank would save. All layouts are of as many ranks."""
+    """Each (layout, options): its steps, and what the rank would save. All layouts have the same number of ranks."""
     with float64():
         return [trained((make_experts if with_experts else make)(layout, **options)) for layout, options in runs]
 
@@ -62,12 +62,12 @@ def experts_in_one_process(num_replicas, num_microbatches=2, optimizer="adamw", 
 
 
 def difference(found, expected):
-    """The largest of any step's loss and norm."""
+    """The largest difference in any step's loss or norm."""
     return max(abs(a - b) for pair in zip(found, expected, strict=True) for a, b in zip(*pair, strict=True))
 
 
 def compare(runs, expected, *, with_experts=False, device="cpu"):
-    """Each run against (steps, parameters) of one process."""
+    """Compare each run with (steps, parameters) of one process."""
     result = run_ranks(on_meshes, runs[0][0].world_size, runs, with_experts, device=device)
     for number, (run, (steps, parameters)) in enumerate(zip(runs, expected, strict=True)):
         states = [rank[number][1] for rank in result]

@@ -41,7 +41,7 @@ def noted_loads(model):
 
 
 def gathered(loads, group):
-    """Of each pass, the loads of all ranks of the group."""
+    """The loads of all ranks of the group in each pass."""
     together = torch.stack(loads)  # (passes, E)
     parts = [torch.empty_like(together) for _ in range(dist.get_world_size(group))]
     dist.all_gather(parts, together, group=group)
@@ -49,7 +49,7 @@ def gathered(loads, group):
 
 
 def on_ranks():
-    """By case, the formula for this rank. The second of two steps is between barriers: the first tells shapes, too."""
+    """The formula's bytes for this rank, by case. Barriers mark the second of two steps: the first sends shapes too."""
     found = []
     for layout, options in [*DENSE, *EXPERTS]:
         has_experts = (layout, options) in EXPERTS
@@ -81,7 +81,7 @@ def test_the_record_has_the_bytes_of_the_formula():
 
 
 def test_by_hand():
-    """2 rows of 8 tokens, C = 16: on 2 ranks K and V of 4 tokens forth, in backward once more and twice gradients."""
+    """On 2 ranks, rows of 8 tokens, C = 16: K and V of 4 tokens are sent in forward and backward, gradients twice."""
     key_value = 2 * 2 * 4 * 16 * 4
     ranks = {"tp": 1, "cp": 2, "element_bytes": 4}
     assert context_bytes(config(), 2, 8, method="ring", **ranks) == (1 + 1 + 2) * key_value

@@ -7,7 +7,7 @@ from dtlearn.memory.arithmetic.published import GPUS, MODELS, published_figures,
 from dtlearn.memory.arithmetic.training_state import GB, GIB, training_state
 from dtlearn.models import GPTConfig
 
-# Of the released models; GPT-3's was not released: by formula, the paper prints 175.0 billion.
+# Counted on the released models. GPT-3 was not released: its number is by formula; the paper prints 175.0 billion.
 PARAMETERS = {
     "GPT-2 124M": 124_439_808,
     "GPT-2 355M": 354_823_168,

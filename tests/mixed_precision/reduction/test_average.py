@@ -14,7 +14,7 @@ from tests.devices import run_ranks
 
 SHAPES = [(5, 7), (), (0,), (33,)]
 NUMEL = 5 * 7 + 1 + 33
-# Of a mean of a few numbers below 4, divided twice and added in that format.
+# For the mean of a few numbers below 4, divided twice and added in that format.
 TOLERANCE = {torch.float32: 1e-6, torch.float16: 0.02, torch.bfloat16: 0.15}
 
 
@@ -25,7 +25,7 @@ def gradients_of(rank, dtypes=(torch.float32,)):
 
 
 def worst_distance(group=None):
-    """Of each way, the largest distance to the mean in float64; and whether dtypes and all ranks' bits agree."""
+    """The largest distance to the mean in float64, by way and dtype; and whether dtypes and all ranks' bits agree."""
     ranks = dist.get_process_group_ranks(group or dist.group.WORLD)
     reference = [torch.stack(of_ranks).double().mean(0) for of_ranks in zip(*map(gradients_of, ranks), strict=True)]
     away, same = {}, True
@@ -52,7 +52,7 @@ def distance_and_hook():
 
 
 def without_the_sum():
-    """Sabotage."""
+    """Sabotage: the all-reduce is left out. The largest distance to the mean."""
     module.dist.all_reduce = lambda *args, **kwargs: None
     mine = gradients_of(dist.get_rank())
     average(mine)

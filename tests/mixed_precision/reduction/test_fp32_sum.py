@@ -21,7 +21,7 @@ def are_rounded_once():
 
 
 def is_rounded_once(dtype):
-    """Of a mean added in float32, and of one that an all-reduce adds in `dtype`."""
+    """Whether a mean is rounded only once: one that is added in float32, and one that an all-reduce adds in `dtype`."""
     size = dist.get_world_size()
     mine, in_turn = whole_numbers(dist.get_rank()), whole_numbers(dist.get_rank())
     average_with_fp32_sum(mine, in_dtype=dtype)
@@ -50,7 +50,7 @@ def peaks_of_averages(sizes):
 
 
 def test_bytes_and_memory():
-    """Two buffers in 16 bits, padded to a multiple of the ranks, and a shard in float32 and in 16 bits."""
+    """The peak is two buffers in 16 bits, padded to a multiple of the ranks, and a shard in float32 and in 16 bits."""
     run = run_ranks(peaks_of_averages, 3, (1200, 1201), device="cpu", record=True)
     for rank in range(3):
         sent = [(e.op, e.nbytes) for e in run.record.select(rank=rank)]

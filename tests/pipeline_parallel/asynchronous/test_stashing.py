@@ -18,7 +18,7 @@ def make_module():
 
 
 def gradients_at(weights, x):
-    """Of the parameters and of x, when the output's gradient is all ones."""
+    """The gradients of the parameters and of x at these weights, when the output's gradient is all ones."""
     module, x = make_module(), x.clone().requires_grad_()
     module.load_state_dict(weights)
     module(x).sum().backward()
@@ -30,7 +30,7 @@ def state(module):
 
 
 def second_backward(stash):
-    """F0 F1 B0 B1: what B1 gives, and the weights before F1 and before B1."""
+    """The stage after F0 F1 B0 B1, the gradient that B1 gives, and the weights before F1 and before B1."""
     stage = StashingStage(make_module(), PlainSGD, stash=stash)
     stage.forward(0, X[0])
     at_forward = state(stage.module)

@@ -4,7 +4,7 @@ from dtlearn.pipeline_parallel import Post, find_deadlock
 
 
 def steps(text: str) -> list[list[Post]]:
-    """Of one rank: steps with commas between them; ">1:a" sends a to rank 1, "<1:a" receives it."""
+    """One rank's steps, with commas between them; ">1:a" sends a to rank 1, "<1:a" receives it."""
     ops = {">": "send", "<": "receive"}
     return [
         [Post(ops[word[0]], int(word[1 : word.index(":")]), word.split(":")[1]) for word in step.split()]

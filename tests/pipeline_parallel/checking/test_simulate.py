@@ -27,7 +27,7 @@ from dtlearn.pipeline_parallel import (
     ],
 )
 def test_four_ranks_and_eight_microbatches(name, idle, between, peak):
-    """Of 24 useful clocks; interleaved's and ZBV's activations are of stages half as large."""
+    """Each rank is busy for 24 clocks; interleaved's and ZBV's activations are of stages half as large."""
     schedule = make_schedule(name, 4, 8)
     timeline = simulate(schedule, StageTimes.equal_parts(schedule.num_stages // 4))
     assert timeline.busy == (24,) * 4 and timeline.idle == (idle,) * 4 and timeline.makespan == 24 + idle
@@ -56,7 +56,7 @@ def test_between_i_and_w_a_part_of_the_activations_may_be_free():
 
 
 def test_times_of_stages_differ():
-    """The others wait for the slowest stage, which is itself idle only at the beginning and at the end."""
+    """The other stages wait for the slowest, which is itself idle only at the beginning and at the end."""
     timeline = simulate(make_schedule("1f1b", 3, 10), StageTimes((1, 2, 1), (1, 2, 1), (1, 2, 1)))
     assert timeline.busy == (30, 60, 30) and timeline.idle == (34, 4, 34) and timeline.makespan == 64
     assert timeline.idle_to_useful == 72 / 120 and timeline.idle_to_total == 72 / 192
@@ -66,7 +66,7 @@ def test_times_of_stages_differ():
     ("error", "makespan", "peak"), [(-1, 54, (3, 2, 1, 1)), (0, 33, (4, 3, 2, 1)), (1, 33, (5, 4, 3, 2))]
 )
 def test_sabotage_a_warm_up_that_is_off_by_one(error, makespan, peak):
-    """One forward pass fewer before the first pair: much longer; one more: no shorter, and more memory."""
+    """One forward pass fewer before the first pair takes much longer; one more saves no time, and costs memory."""
     orders = []
     for rank in range(4):
         warmup = max(0, 3 - rank + error)

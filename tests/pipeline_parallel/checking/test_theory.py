@@ -27,7 +27,7 @@ def simulated(name, num_ranks, num_microbatches, chunks=None, times=(1.0, 1.0, 1
 
 
 def cases(name):
-    """p, m and v that the schedule takes."""
+    """The p, m and v that the schedule takes."""
     for num_ranks, num_microbatches in SIZES:
         if SCHEDULES[name].shape != "loop":
             yield num_ranks, num_microbatches, None
@@ -87,7 +87,7 @@ def test_the_rates_of_schedules_with_less_memory(name, rate):
 
 
 def test_rank_0_s_memory_of_interleaving_is_megatron_s_factor():
-    """Of a whole rank's activations 1F1B keeps p; interleaving p (1 + (p-1)/(pv))."""
+    """1F1B keeps p times a whole rank's activations; interleaving keeps p (1 + (p-1)/(pv)) times."""
     for p, v in ((4, 2), (4, 4), (8, 3)):
         assert peak_live("interleaved", p, 4 * p, v)[0] / v == pytest.approx(p * (1 + (p - 1) / (p * v)))
 

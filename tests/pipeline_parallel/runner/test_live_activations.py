@@ -27,7 +27,7 @@ def mean_loss(outputs, targets):
 
 
 class Measured(PipelineRunner):
-    """After each action, and when all that was sent has arrived: what the ledger finds beside what travels."""
+    """Compares the ledger with what is live and what travels, after each action and when all has arrived."""
 
     def measure(self, inputs, targets):
         """What differs from the bytes that the live micro-batches should take, and the most of them at once."""
@@ -39,7 +39,7 @@ class Measured(PipelineRunner):
         return self.wrong, self.most
 
     def bytes_of_one(self, stage):
-        """Of one micro-batch after F, and after I."""
+        """The bytes that one micro-batch keeps after F, and after I."""
         alone = PipelineStage(
             self.modules[stage],
             loss_fn=mean_loss if stage == self._last else None,

@@ -27,7 +27,7 @@ def total(outputs, targets):
 
 
 def whole():
-    """Of one process: the loss, gradients and parameters, and the terms of each micro-batch."""
+    """The results of one process: the loss, gradients and parameters, and the terms of each micro-batch."""
     torch.manual_seed(0)
     model = MODELS["sequential"]()
     ((inputs, targets),) = batches("sequential", ROWS, 1)
@@ -39,7 +39,7 @@ def whole():
 
 
 def on_a_rank():
-    """Of each case: how far gradients are from one process, and what step and evaluation say."""
+    """The results of each case: how far gradients are from one process, and what step and evaluation return."""
     found, (_, tensors, _) = [], whole()
     ((inputs, targets),) = batches("sequential", ROWS, 1)
     for kind, recompute in CASES:

@@ -44,14 +44,14 @@ WHOLE_GRID = [(kind, p, m) for kind in SCHEDULES for p in range(1, 5) for m in r
 
 
 def rows_of(m):
-    """Rows that odd numbers of micro-batches do not divide."""
+    """A number of rows that odd numbers of micro-batches do not divide."""
     return 2 * m + (m % 2 and m > 1)
 
 
 def grid(cases, two_steps):
-    """Of all schedules that this rank takes part in: how far it is from one process.
+    """How far each schedule that this rank takes part in is from one process.
 
-    Two steps are for the numbers of micro-batches named; shapes are told in the first.
+    Two steps are run for the numbers of micro-batches named; the first also sends shapes.
     """
     groups, found = groups_of_first([1, 2, 3, 4]), {}
     for kind, p, m in cases:
@@ -82,7 +82,7 @@ def cases(of=CASES):
 
 
 def dropout_is_drawn_once():
-    """With recomputation the gradients are those without it: the second pass drops the same activations."""
+    """Whether the gradients with recomputation are those without it: the second pass drops the same activations."""
     found = []
     for recompute in (False, True):
         torch.manual_seed(0)
@@ -99,7 +99,7 @@ def dropout_is_drawn_once():
 
 
 def ignores():
-    """Cross entropy with padding, by torch's function and by one of our own; then with weights of classes."""
+    """The distance to one process with padding, by torch's loss and one of our own, and with weights of classes."""
     ((inputs, targets),) = batches("sequential", 8, 1)
     targets[[0, 1, 4, 6]] = -100
     weight = torch.rand(CLASSES, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
@@ -140,7 +140,7 @@ class FailsOnce(nn.Module):
 
 
 def after_an_error():
-    """What a runner says after an error, and what one says that is alone and so has no messages on their way."""
+    """The messages of a runner after an error: first of one alone, with no messages under way, then of one of two."""
     ((inputs, targets),) = batches("sequential", 4, 1)
     stages = [nn.Sequential(FailsOnce(), stage) for stage in stages_of("sequential", 2)[0]]
     attempts = []
@@ -158,7 +158,7 @@ def after_an_error():
 
 
 def copies():
-    """Two runners over one model, a copy of its stages, and a copy of a runner."""
+    """How far a copy of a runner, and one of its stages, are from it; and whether they leave its gradients alone."""
     ((inputs, targets),) = batches("sequential", 8, 1)
     stages, _ = stages_of("sequential", 2)
     one = PipelineRunner(make_schedule("zb_h1", 2, 4), stages, own_loss)

@@ -25,7 +25,7 @@ WANTED = {"w": whole_piece((SIZE,))}
 
 @pytest.fixture(scope="module")
 def two_steps(tmp_path_factory):
-    """Steps 1 and 2, saved by two ranks."""
+    """A folder with steps 1 and 2, saved by two ranks."""
     folder = tmp_path_factory.mktemp("job")
     run_ranks(save_steps, 2, str(folder), [1, 2], device="cpu")
     return folder
@@ -37,7 +37,7 @@ def folder(two_steps, tmp_path):
 
 
 def load(folder, step=None, wanted=WANTED):
-    """On each rank: the step, its values, plain values, and the notes; or why not."""
+    """The step, its values, the plain values, and the notes, on each rank; or why there are none."""
     try:
         with Checkpointer(folder) as checkpointer:
             loaded = checkpointer.load(lambda manifest: wanted, step=step)
@@ -141,7 +141,7 @@ def test_a_missing_shard_and_a_torn_one_are_named_on_every_rank(spoil, says, fol
 
 
 def save_large(folder, limit, asynchronous):
-    """Rank 1 may write no file of more than `limit` bytes. What each of three saves did, and the steps after them."""
+    """The messages of three saves, where rank 1 may write no file of more than `limit` bytes."""
     rank, num_ranks = dist.get_rank(), dist.get_world_size()
     if limit and rank == 1:
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # then `write` fails, as on a full disk
@@ -239,7 +239,7 @@ def test_without_the_staged_copy_a_later_step_is_saved(folder):
 
 
 def count_collectives(folder, asynchronous):
-    """Of a save and of a load: which collectives in which group this rank calls."""
+    """The collectives that this rank calls in a save and in two loads, each with its group."""
     calls = []
 
     def counted(name, real):

@@ -15,7 +15,7 @@ from tests.production.serving.texts import CONFIG, REQUESTS, model
 
 @pytest.fixture(scope="module")
 def texts():
-    """Of one rank, without a cache."""
+    """The texts of one rank, without a cache."""
     return generate(model(), REQUESTS, cached=False)
 
 

@@ -19,7 +19,7 @@ DYNAMO = "torch._dynamo"
 
 
 def loaded_before_a_run() -> set[str]:
-    """Of these modules, those that a rank finds loaded when its function is called."""
+    """The modules, among these, that a rank finds loaded when its function is called."""
     watched = {"dtlearn.runtime.rank.task", DYNAMO, *OF_CELLS}
     return run_ranks(lambda: watched & set(__import__("sys").modules), 1)[0]
 

@@ -7,7 +7,7 @@ from tests.runtime.events import Rank
 
 
 def numbers(*ranks: Rank) -> list[dict[int, int]]:
-    """Of each collective, the place of each rank's call among all of that rank's calls."""
+    """The place of each rank's call among all of that rank's calls, for each collective."""
     events = [event for rank in ranks for event in rank.calls]
     return [{rank: event.seq for rank, event in calls.items()} for calls in collectives(events)]
 

@@ -42,7 +42,7 @@ def test_a_log_becomes_events(tmp_path):
 
 
 def two_calls(begin_0: int, wait_0: int, end_0: int, begin_1: int) -> list[dict]:
-    """Of which the first is asynchronous, and was waited for before the second."""
+    """The lines of two calls; the first is asynchronous, and is waited for before the second begins."""
     first = {**BEGIN, "asynchronous": True, "start_ns": begin_0}
     ended = {"end": 0, "end_ns": end_0}
     return [first, {"wait": 0, "wait_ns": wait_0}, ended, {**BEGIN, "seq": 1, "start_ns": begin_1}]

@@ -51,7 +51,7 @@ def case(group):
     outputs = products()
     (torch.cat(outputs, -1).sin() * torch.cat(factors, -1)).sum().backward()
     found = outputs, [leaf.grad.clone() for leaf in leaves]
-    # Of nothing but x, and of nothing but a bias.
+    # The gradient of nothing but x, and that of nothing but a bias.
     only_x = torch.autograd.grad(products()[1].sum(), x)[0]
     kept = [
         sum(k.bytes for k in kept_tensors(run, nn.ParameterList([first, bias, second]))) for run in (products, plain)

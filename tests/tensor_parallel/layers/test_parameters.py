@@ -108,7 +108,7 @@ def test_every_layer_has_one_interface():
 
 
 def there_and_back():
-    """Of each layer: from one model to another that was drawn otherwise, a copy, a pickle, and what does not fit."""
+    """Each layer loaded into one that was drawn otherwise, copied and pickled; and the errors of what does not fit."""
     group = dist.new_group([0, 1])  # an explicit one
     results = {}
     for kind, make in LAYERS.items():

@@ -26,6 +26,6 @@ def test_no_two_rows_of_a_bar_look_the_same_and_an_axis_looks_like_its_time():
 
 
 def lightness(color):
-    """Of 0 to 1, as on a page printed in grey."""
+    """The lightness of a color, from 0 to 1, as on a page printed in grey."""
     red, green, blue = to_rgb(color)
     return 0.299 * red + 0.587 * green + 0.114 * blue

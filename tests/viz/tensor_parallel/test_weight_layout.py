@@ -15,7 +15,7 @@ def cut(*weights):
 
 
 def names(*weights):
-    """Of each row its cells, of each cell the names of its groups."""
+    """The names of the groups in each cell, row by row."""
     return [[[name for name, _ in cell] for cell in row] for row in weight_layout(cut(*weights)).rows]
 
 

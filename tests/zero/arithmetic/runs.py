@@ -77,7 +77,7 @@ def a_step(model, optimizer, accumulation=1, no_sync=False):
 
 
 def calls_between_barriers(record, rank):
-    """Of each run of `a_step` on a rank: its calls, as (operation, bytes of the whole tensor)."""
+    """The calls of each run of `a_step` on a rank, as (operation, bytes of the whole tensor, ranks)."""
     runs, inside = [], False
     for event in record.select(rank=rank):
         if event.op == "barrier":

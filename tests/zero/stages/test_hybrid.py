@@ -58,7 +58,7 @@ def parity(shard_sizes=(1, 2, 4)):
 
 
 def beside_torch():
-    """The distance of PyTorch's from ours, and of accumulated gradients."""
+    """The distance of PyTorch's class from ours, and that of accumulated gradients."""
     mesh, found = mesh_of(2, 2), {}
     mine = [{k: v for k, v in step.items() if not k.endswith(".grad")} for step in trained("tied", "adamw", mesh)]
     found["torch's"] = distance(mine, torchs("tied", "adamw", mesh))
@@ -84,7 +84,7 @@ def accumulated(mesh):
 
 @pytest.fixture(scope="module")
 def on_four():
-    """Of each rank: `parity`, with `beside_torch`, and `sabotaged`."""
+    """Each rank's results: `parity`, with `beside_torch`, and `sabotaged`."""
     return run_ranks(lambda: (parity() | beside_torch(), sabotaged()), 4, device="cpu", timeout=110).values
 
 
@@ -132,14 +132,14 @@ def test_bytes_and_memory_are_those_of_the_docstring():
 
 
 class NotReplicated(ReplicatedBucket):
-    """The all-reduce is left out."""
+    """Sabotage: the all-reduce is left out."""
 
     def scattered(self, reduced):
         self.hand_out(reduced * 2)
 
 
 class WrongDivisor(ReplicatedBucket):
-    """Divided by the ranks of the shard group only."""
+    """Sabotage: gradients are divided by the ranks of the shard group only."""
 
     def __init__(self, *args, **options):
         super().__init__(*args, **options)
@@ -147,7 +147,7 @@ class WrongDivisor(ReplicatedBucket):
 
 
 class RowsBeginApart(ReplicatedBucket):
-    """Rank 0 of each row has its own beginning."""
+    """Sabotage: each row begins with the parameters of its own rank 0."""
 
     def _make_equal(self, flat):
         super(ReplicatedBucket, self)._make_equal(flat)

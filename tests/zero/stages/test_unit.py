@@ -122,7 +122,7 @@ def refused():
 
 @pytest.fixture(scope="module")
 def on_two():
-    """Of each rank: `copies`, `unsharded` and `refused`."""
+    """Each rank's results: `copies`, `unsharded` and `refused`."""
     return run_ranks(lambda: (copies(), unsharded(), refused()), 2, device="cpu", timeout=110).values
 
 

@@ -64,7 +64,7 @@ class Keeper(nn.Module):
 
 
 def reads(keeps_array=True):
-    """Of each view and each way to read it, what was said: after the forward and after the backward pass."""
+    """The message of each way to read each view that was kept, after the forward and after the backward pass."""
     torch.manual_seed(0)
     net = nn.Sequential(Keeper(keeps_array), nn.Linear(4, 4))
     model = FullyShardedDataParallel(net, units=(Keeper,))

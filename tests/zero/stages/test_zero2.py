@@ -47,7 +47,7 @@ def sharded(model, optimizer="adamw", wrap=ShardedGradients, cap=100, **more):
 
 
 def steps_of(wrapped, name, backwards=None):
-    """Gradients and parameters after each step."""
+    """The gradients and parameters after each step."""
     rank, size, steps = dist.get_rank(), dist.get_world_size(), []
     flat, optimizer = wrapped.optimizer.flat, wrapped.optimizer
     names = {id(parameter): name for name, parameter in wrapped.module.named_parameters()}
@@ -112,7 +112,7 @@ def too_far(found):
 
 @pytest.fixture(scope="module")
 def on_two():
-    """Of each rank: `parity`, `sabotaged`, `around_it` and `later`."""
+    """Each rank's results: `parity`, `sabotaged`, `around_it` and `later`."""
     return run_ranks(lambda: (parity(CASES), sabotaged(), around_it(), later()), 2, device="cpu", timeout=110).values
 
 
@@ -161,7 +161,7 @@ class OwnGradients(ShardedGradients):
 
 
 class LastMicroBatch(ShardedGradients):
-    """What came before is overwritten."""
+    """Sabotage: the gradients of earlier micro-batches are overwritten."""
 
     def _launch(self, b):
         for piece in self.optimizer.pieces:

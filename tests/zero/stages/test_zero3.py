@@ -59,7 +59,7 @@ CASES = [
 
 
 def parity(cases=CASES):
-    """The distance to the single-process run, and of PyTorch's from ours, by case."""
+    """The distance to the single-process run, or to that of PyTorch's class, by case."""
     found = {}
     for name, optimizer, way in cases:
         wrapped = sharded(name, **WAYS.get(way, {"reshard_after_forward": None}))
@@ -76,7 +76,7 @@ def too_far(found):
 
 @pytest.fixture(scope="module")
 def on_two():
-    """Of each rank: `parity`, `lives`, `sabotaged`, `around_it` and `peaks`."""
+    """Each rank's results: `parity`, `lives`, `sabotaged`, `around_it` and `peaks`."""
     everything = functools.partial(all_of, parity, lives, sabotaged, around_it, peaks)
     return run_ranks(everything, 2, device="cpu", timeout=110).values
 
@@ -165,7 +165,7 @@ def test_memory_is_that_of_the_docstring(world_size, cases):
 
 
 def peaks():
-    """Of a step with our class and with torch's: the most that is held, with all that lives for a moment."""
+    """The peak of a step with our class and with torch's, with all that lives for a moment."""
     found, batch = [], tokens(dist.get_rank())
     for wrap in (ours_by_blocks, torchs_by_blocks):
         model = wrap(GPT(CONFIG))
@@ -354,7 +354,7 @@ def total(outputs):
 
 
 def as_one_process(make, backwards, units, **options):
-    """Two steps of a sharded model and of one whose gradients are averaged plainly: the largest difference."""
+    """The largest difference after two steps between a sharded model and one whose gradients are averaged plainly."""
     torch.manual_seed(0)
     plain = make().double()
     torch.manual_seed(0)

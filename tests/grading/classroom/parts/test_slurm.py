@@ -12,7 +12,7 @@ GUIDE = (ROOT / "docs" / "instructor.md").read_text("utf-8")
 SCRIPT = next(block for block in blocks(GUIDE, "bash") if "#SBATCH" in block)
 MERGE = next(words for words in commands(GUIDE) if "--merge" in words)
 EXERCISE = "ch01.who_am_i"
-# Of times alone the others are not the same in two gradings.
+# The other files differ between two gradings, but only in their times.
 SAME_BYTES = ("nbgrader.csv", "canvas.csv", "similarity.csv", "summary.txt", "summary.html")
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]

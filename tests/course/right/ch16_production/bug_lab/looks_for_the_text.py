@@ -1,6 +1,6 @@
 from dtlearn.production.bug_lab import PROGRAMS
 
-# Of each program the rank or ranks, a part of the line, and the cause.
+# Each program with the rank or ranks, a part of the line, and the cause.
 NOTES = """
 sharded_save        1 2      weights = whole       rank decides
 detector_logs       2        losses["box"]         data decide

@@ -3,7 +3,7 @@
 
 
 def choose_layout(layers, heads, batch, num_gpus, node, capacity, memory, stage_time, reduce_time):
-    """Of each tp takes the smallest pp that fits, and compares these."""
+    """Compare, for each tp, only the layouts with the smallest pp that fits."""
     best = None
     for tp in (k for k in range(1, node + 1) if node % k == heads % k == num_gpus % k == 0):
         for pp in (k for k in range(1, layers + 1) if layers % k == num_gpus // tp % k == 0):
