@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 @dataclass
 class Size:
-    """Of a part of a chapter."""
+    """The size of a part of a chapter."""
 
     words: int = 0
     visible_cells: int = 0
@@ -52,7 +52,7 @@ class Size:
 
 
 def sizes(notebook: Any) -> tuple[Size, Size]:
-    """Of the core path, empty if the chapter has none, and of the whole."""
+    """The size of the core path, empty if the chapter has none, and of the whole chapter."""
     core, whole, in_core = Size(), Size(), True
     for cell in notebook.cells:
         if cell.cell_type == "markdown" and re.search(r"^# Further", cell.source, re.MULTILINE):

@@ -333,12 +333,12 @@ def layouts_of_bloom() -> Figure:
 
 
 def volumes_of_libraries() -> Figure:
-    """From the stored runs of the libraries: none of them is installed where images are drawn."""
+    """Draw the stored runs of the libraries: none of them is installed where images are drawn."""
     return sent_volumes(load_stored_results(), RunDescription().config.num_parameters)
 
 
 def detections() -> Figure:
-    """From the stored stories: under torchrun a scenario takes up to half a minute."""
+    """Draw the stored stories: under torchrun a scenario takes up to half a minute."""
     stored = load_stories()
     shown = [d for d in stored.detections if d.fault in ("kill", "hang", "memory", "node_lost")]
     return detection_bars(shown, label=f"run on {stored.date}, {stored.processors} cores")

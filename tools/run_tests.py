@@ -47,7 +47,7 @@ def pytest(arguments: list[str], folder: Path) -> int:
 
 
 def timed_pytest(arguments: list[str], folder: Path) -> int:
-    """The same, and print what each part took."""
+    """Run pytest as `pytest` does, and print what each part took."""
     with tempfile.TemporaryDirectory() as scratch:
         junit, begun = Path(scratch) / "junit.xml", time.monotonic()
         status = pytest([*arguments, "--junitxml", str(junit)], folder)

@@ -101,7 +101,7 @@ def counted(junit: Path) -> tuple[dict[str, int], list[tuple[str, str]]]:
 
 
 def notebooks_part(at_once: list[str], device: str, seconds: float) -> Part:
-    """Every notebook's code, if what reads them is there."""
+    """Run every notebook's code, if what reads notebooks is there."""
     missing = [name for name in ("jupytext", "nbformat", "nbclient") if importlib.util.find_spec(name) is None]
     if missing:
         return Part("notebooks", f"not run: {', '.join(missing)} is missing (pip install -e '.[test]')")
@@ -109,7 +109,7 @@ def notebooks_part(at_once: list[str], device: str, seconds: float) -> Part:
 
 
 def benches_part(num_gpus: int, deadline: float) -> Part:
-    """Each bench in turn, while there is time; its own table, with its ratios."""
+    """Run each bench in turn, while there is time; each has its own table, with its ratios."""
     from dtlearn.runtime.device import place
 
     begun, texts, done, failures = time.monotonic(), [], 0, []

@@ -12,7 +12,7 @@ def spread(seconds: Sequence[float]) -> tuple[float, float, float]:
 
 
 def spread_values(seconds: Sequence[float]) -> dict[str, float]:
-    """The same for JSON."""
+    """Median, least and most seconds, for JSON."""
     return dict(zip(("median", "min", "max"), spread(seconds), strict=True))
 
 

@@ -34,7 +34,7 @@ class ScheduledLayer:
 
     @property
     def nbytes(self) -> int:
-        """Of its gradient."""
+        """Bytes of its gradient."""
         return self.flat.numel() * self.flat.element_size()
 
     def views(self, flat: torch.Tensor) -> list[torch.Tensor]:

@@ -92,7 +92,7 @@ class LayerwiseModule(nn.Module):
     def last_step(self) -> ScheduledStep:
         """The times of the last backward pass, its sends and the forward pass after it, by this rank's clock.
 
-        Of a rank on a GPU they are those at which its process was told, which can be ahead of the GPU.
+        For a rank on a GPU they are those at which its process was told, which can be ahead of the GPU.
 
         Raises:
             RuntimeError: there was none yet, or the forward pass after it has not ended.

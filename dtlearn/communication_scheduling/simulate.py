@@ -92,7 +92,7 @@ class ScheduledStep:
 
     @property
     def spans(self) -> list[LaneSpan]:
-        """All three lanes."""
+        """The spans of all three lanes."""
         return [*self.computed, *(LaneSpan(TRANSFERS, s.partition.layer, s.start, s.end) for s in self.sends)]
 
     @property
@@ -102,7 +102,7 @@ class ScheduledStep:
 
     @property
     def makespan(self) -> float:
-        """From the beginning of backward to the end of the next forward pass."""
+        """Seconds from the beginning of backward to the end of the next forward pass."""
         return max(span.end for span in self.spans)
 
     @property

@@ -59,7 +59,7 @@ def check_tensors(q: Tensor, k: Tensor, v: Tensor) -> None:
 
 
 def accumulation_dtype(dtype: torch.dtype) -> torch.dtype:
-    """In which sums over blocks are kept: fp32, or float64 for float64."""
+    """The dtype in which sums over blocks are kept: fp32, or float64 for float64."""
     return torch.promote_types(dtype, torch.float32)
 
 

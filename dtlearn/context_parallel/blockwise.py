@@ -96,7 +96,7 @@ class BlockwiseAttention(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, q: Tensor, key_value: Tensor, blocks: tuple[AttentionBlock | None, ...]) -> Tensor:
-        """One block after the other."""
+        """Attend to one block after the other."""
         so_far: PartialAttention | None = None
         for block in blocks:
             so_far = add_block(so_far, q, key_value, block)
@@ -109,7 +109,7 @@ class BlockwiseAttention(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None]:
-        """The same blocks, each with the log-sum-exp of all."""
+        """Go through the same blocks, each with the log-sum-exp of all."""
         q, key_value, out, lse = ctx.saved_tensors
         sums = accumulation_dtype(q.dtype)
         of_q, of_key_value = (torch.zeros_like(x, dtype=sums) for x in (q, key_value))

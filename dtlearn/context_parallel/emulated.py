@@ -66,5 +66,5 @@ def emulated_attention(pair_seconds: float, *, overlap: bool = True) -> Iterator
 
 
 def _pairs(q: Tensor, k: Tensor, is_causal: bool) -> int:
-    """Of all heads and sequences."""
+    """Pairs of a query and a key that attend to each other, in all heads and sequences together."""
     return AttentionBlock((0, q.shape[2]), (0, k.shape[2]), is_causal).pairs * q.shape[0] * q.shape[1]

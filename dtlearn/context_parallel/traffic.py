@@ -48,7 +48,7 @@ class AttentionSizes(NamedTuple):
     itemsize: int = 4
 
     def elements(self, num_heads: int, num_ranks: int) -> int:
-        """Of a rank's tokens in so many heads: B heads T/cp D."""
+        """Elements of a rank's tokens in so many heads: B heads T/cp D."""
         return self.batch * num_heads * divide(self.length, num_ranks, "tokens of a sequence") * self.head_size
 
 

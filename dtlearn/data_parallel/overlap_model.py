@@ -57,7 +57,7 @@ class Timeline:
 
     @property
     def communication(self) -> float:
-        """All of it, hidden or not."""
+        """Seconds of all communication, hidden or not."""
         return sum(t.end - t.start for t in self.transfers)
 
     @property

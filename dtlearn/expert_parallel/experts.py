@@ -34,7 +34,7 @@ class Experts(nn.Module):
         self.down_bias = nn.Parameter(torch.empty(num_experts, C))
 
     def forward(self, rows: torch.Tensor, counts: Sequence[int]) -> torch.Tensor:
-        """Each expert's rows through it.
+        """Send each row through its expert.
 
         Args:
             rows: (m, C), those of expert 0 first.

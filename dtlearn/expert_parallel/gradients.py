@@ -36,7 +36,7 @@ def expert_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
 
 
 def other_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
-    """All that are no expert's, by name: the same on all dp x ep ranks."""
+    """All parameters outside of experts, by name: the same on all dp x ep ranks."""
     experts = expert_parameters(model)
     return {name: p for name, p in model.named_parameters() if name not in experts}
 
@@ -65,7 +65,7 @@ def average_gradients(
 
 
 def counted_parameters(model: nn.Module, *, group: dist.ProcessGroup | None = None) -> list[torch.Tensor]:
-    """Those that count on this rank in the norm of the whole gradient: its experts; all others on the first ep rank.
+    """The parameters that this rank counts in the whole gradient's norm: its experts; on the first ep rank all others.
 
         clip_grad_norm_(model.parameters(), 1.0, counted=counted_parameters(model, group=ep), groups=[ep])
 

@@ -75,7 +75,7 @@ class DividedMixture(MixtureOfExperts):
         return shard_of(full, 0, self.num_ranks, self.rank, "experts")
 
     def counted(self, load: torch.Tensor, num_tokens: int) -> tuple[torch.Tensor, torch.Tensor | int, int]:
-        """Of all replicas: the mean of the ranks' losses is then that of all tokens."""
+        """The counts of all replicas together: the mean of the ranks' losses is then that of all tokens."""
         if not self.global_counts:
             return super().counted(load, num_tokens)
         totals = torch.cat([load, load.new_tensor([num_tokens])])  # (E + 1,)

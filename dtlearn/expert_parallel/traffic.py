@@ -71,7 +71,7 @@ def dispatch_calls(loads: Loads, rank: int, hidden_size: int, element_bytes: int
 def gathered_calls(
     num_tokens: int, config: ExpertGPTConfig, num_ranks: int, element_bytes: int, weight_bytes: int
 ) -> list[MixtureCall]:
-    """The same of `GatheredMixture`, whatever was chosen.
+    """The calls of `GatheredMixture`, whatever experts were chosen.
 
     Args:
         num_tokens: n, of each rank.

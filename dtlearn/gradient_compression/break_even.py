@@ -43,7 +43,7 @@ class CommTime:
     fixed: float
 
     def seconds(self, bandwidth: float) -> float:
-        """On a link of `bandwidth` bytes per second, each way."""
+        """Seconds on a link of `bandwidth` bytes per second, each way."""
         return self.fixed + self.sent / bandwidth
 
 
@@ -87,7 +87,7 @@ class CodecSeconds:
     decode: float
 
     def on(self, num_ranks: int) -> float:
-        """Of a rank in a step: it encodes once, and decodes what all ranks sent."""
+        """Seconds of a rank in a step: it encodes once, and decodes what all ranks sent."""
         return self.encode + num_ranks * self.decode
 
 

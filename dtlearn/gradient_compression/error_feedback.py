@@ -77,7 +77,7 @@ class ErrorFeedback:
     def prepare(
         self, gradient: torch.Tensor, parameters: Sequence[torch.Tensor], *, generator: torch.Generator | None = None
     ) -> tuple[Payload, Updates]:
-        """The same, and in place of keeping anything: what is to be kept if all goes well, e first."""
+        """What `encode` sends, and, without keeping anything yet, what is to be kept if all goes well, e first."""
         residual = self.residuals.of(parameters, gradient)
         given = gradient + residual
         payload = self.codec.encode(given, generator=generator)

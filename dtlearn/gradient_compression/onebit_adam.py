@@ -219,7 +219,7 @@ class OneBitAdam(Optimizer):
                 yield (self.state[p]["exp_avg_sq"].sqrt() / correction).add_(group["eps"])
 
     def _betas(self) -> list[tuple[float, float]]:
-        """Of each parameter."""
+        """The betas of each parameter."""
         return [group["betas"] for group in self.param_groups for _ in group["params"]]
 
     def _require_own(self, gradients: list[torch.Tensor]) -> None:

@@ -35,7 +35,7 @@ class OwnRun:
 
 
 def shortened(record: Record) -> Record:
-    """At most `MOST_EVENTS` calls: of each rank the first, or, where some call never returned, the last."""
+    """A record of at most `MOST_EVENTS` calls: each rank's first, or its last where some call never returned."""
     if len(record) <= MOST_EVENTS:
         return record
     each = MOST_EVENTS // record.world_size
@@ -48,7 +48,7 @@ def shortened(record: Record) -> Record:
 
 
 def _pack(record: Record) -> dict[str, Any]:
-    """As plain values; of phases and marks nothing is drawn."""
+    """The record as plain values, without phases and marks, of which nothing is drawn."""
     return asdict(replace(record, spans=(), marks=()))
 
 

@@ -146,7 +146,7 @@ def whole_parameters(states: Sequence[MeshState], key: str | None = None) -> dic
 
 
 def _own_pieces(model: HybridGPT) -> Iterator[tuple[TrainedStage, dict[str, tuple[str, Piece]]]]:
-    """Of each part that this rank trains, by name: the name in the whole model, and which of its elements are here."""
+    """Each part that this rank trains, and by parameter its name in the whole model and which elements are here."""
     shapes = mesh_shapes(model.config)
     place = model.groups.coordinates
     for stage in model.parts:
@@ -168,7 +168,7 @@ def _saved_pieces(state: MeshState, shapes: Mapping[str, Sequence[int]]) -> dict
 
 
 def _of(states: Sequence[Any], what: str, name: str, key: str | None = None) -> dict[int, torch.Tensor]:
-    """By the place of the state, its tensor of that name."""
+    """The tensor of that name in each state that has it, by the state's place."""
     having = {place: state[what][name] for place, state in enumerate(states) if name in state[what]}
     if key is None:
         return having

@@ -107,7 +107,7 @@ class MeshLayout:
 
     @property
     def mesh_shape(self) -> tuple[int, ...]:
-        """Their sizes, as `DeviceMesh` takes them."""
+        """The sizes of the axes, as `DeviceMesh` takes them."""
         return tuple(self.sizes[axis] for axis in self.mesh_names)
 
     def stride(self, axis: str) -> int:
@@ -121,7 +121,7 @@ class MeshLayout:
         return math.prod(self.sizes[inner] for inner in self.order[: self.order.index(axis)])
 
     def coordinates(self, rank: int) -> Coordinates:
-        """Where a rank is.
+        """The coordinates of a rank.
 
         Raises:
             ValueError: there is no such rank.
@@ -131,10 +131,10 @@ class MeshLayout:
         return Coordinates(**{axis: rank // self.stride(axis) % size for axis, size in self.sizes.items()})
 
     def rank(self, coordinates: Coordinates) -> int:
-        """The rank that is there.
+        """The rank at these coordinates.
 
         Raises:
-            ValueError: nobody is there.
+            ValueError: no rank has them.
         """
         for axis, place in coordinates._asdict().items():
             if not is_whole(place) or not 0 <= place < self.sizes[axis]:
@@ -172,7 +172,7 @@ class MeshLayout:
 
 
 def axes_in_use(layout: MeshLayout, axes: Sequence[str] = FROM_FAST_TO_SLOW) -> tuple[str, ...]:
-    """Of these axes, those with several ranks."""
+    """Those of the given axes that have several ranks."""
     return tuple(axis for axis in axes if layout.sizes[axis] > 1)
 
 

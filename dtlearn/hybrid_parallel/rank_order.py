@@ -34,7 +34,7 @@ class OrderCost(NamedTuple):
 
     @property
     def total(self) -> float:
-        """Of all axes."""
+        """Bytes that leave a node in a step, of all axes together."""
         return sum(self.between_nodes.values())
 
 

@@ -197,9 +197,9 @@ class HybridGPT:
         return [*self.stages.values(), *self.experts.values()]
 
     def own_tokens(self, batch: torch.Tensor) -> torch.Tensor:
-        """Of the global batch the rows of this rank's replica, by dp and ep, and of each its cp rank's tokens.
+        """This rank's tokens of the global batch: the rows of its replica, by dp and ep, and its cp part of each row.
 
-        Never by tp or pp: they see the same. (B, T) -> (B/(dp ep), T/cp).
+        Ranks that differ only in tp or pp have the same tokens. (B, T) -> (B/(dp ep), T/cp).
         """
         layout, place = self.layout, self.groups.coordinates
         self.check_batch(batch)
@@ -219,9 +219,9 @@ class HybridGPT:
         )
 
     def loss_fn(self, logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """Of a micro-batch, (b, T/cp, V/tp), what makes the mean over micro-batches and replicas that over all tokens.
+        """A micro-batch's loss, (): averaged over micro-batches and replicas, it is the mean over all tokens.
 
-        The runner takes the mean over m micro-batches, and replicas take the mean over dp: both factors go in here.
+        From (b, T/cp, V/tp). The runner averages over m micro-batches, and replicas over dp: both factors go in here.
         """
         loss_sum = vocabulary_parallel_cross_entropy(
             logits, targets, reduction="sum", num_classes=self.config.vocab_size, group=self.groups.tp
@@ -239,7 +239,7 @@ class HybridGPT:
         return clip_grad_norm_(pieces, self.max_norm, counted=counted, groups=self.norm_groups())
 
     def norm_groups(self) -> list[dist.ProcessGroup]:
-        """Along which axes the whole gradient lies in parts: of all replicas if ZeRO has cut it there, else of ep."""
+        """The groups over which the whole gradient lies in parts: of all replicas if ZeRO cuts it there, else of ep."""
         axes = ["tp", "pp", "dp" if self.zero else "ep"]
         return [group for axis in axes if dist.get_world_size(group := getattr(self.groups, axis)) > 1]
 

@@ -104,11 +104,11 @@ class TrainedStage:
 
     @property
     def pieces(self) -> dict[str, torch.Tensor]:
-        """By name, what has the gradients of this rank: parameters of the stage, or this rank's pieces of them."""
+        """What has this rank's gradients, by name: parameters of the stage, or this rank's pieces of them."""
         return dict(zip(self.sharded.names, self.sharded.pieces, strict=True))
 
     def counted(self, *, without: tuple[str, ...] = ()) -> Iterator[torch.Tensor]:
-        """Those pieces whose elements no other rank counts that the norm is summed over: it has each element once.
+        """The pieces that this rank counts for the norm: over all ranks of the sum each element is counted once.
 
         Args:
             without: names of parameters that another stage counts.
@@ -125,7 +125,7 @@ class TrainedStage:
         return self.zero == 0 and rank_and_size(self.ep)[0] > 0
 
     def reduce_gradients(self) -> None:
-        """After the last backward pass: sums along tp where they are partial, then means over the replicas."""
+        """Reduce after the last backward pass: sum along tp what is partial, then average over the replicas."""
         if rank_and_size(self.tp)[1] > 1:  # of the whole stage, also of its experts
             if self.zero == 2:
                 reduce_sequence_parallel_pieces(self.module, self.pieces, group=self.tp)
@@ -134,7 +134,7 @@ class TrainedStage:
         self.average()
 
     def average(self) -> None:
-        """Means over the replicas, or this rank's pieces of them."""
+        """Average the gradients over the replicas; under ZeRO each rank gets its pieces of the mean."""
         if self.zero == 0 and rank_and_size(self.replicas)[1] > 1:
             average_over_replicas([self.own], group=self.replicas)
         elif isinstance(self.optimizer, ZeroRedundancyOptimizer):
@@ -151,15 +151,15 @@ class TrainedExperts(TrainedStage):
     """
 
     def choose(self, groups: AxisGroups) -> tuple[nn.Module, dist.ProcessGroup]:
-        """The experts."""
+        """The experts are trained here, and their replicas lie along dp and cp."""
         return SomeParameters(self.module, expert_parameters(self.module)), groups.expert_dp
 
     def is_copy_along_ep(self) -> bool:
-        """Never: each ep rank has others."""
+        """Never: each ep rank has experts of its own."""
         return False
 
     def reduce_gradients(self) -> None:
-        """After that of the stage, which sums along tp."""
+        """Reduce after the stage's own `reduce_gradients`, which sums along tp."""
         with torch.no_grad():
             for parameter in self.own.parameters():
                 if parameter.grad is not None:

@@ -1,6 +1,6 @@
 """This rank's stages of a GPT whose layers are divided over its groups: built without the others'.
 
-Of each whole parameter, drawn one after the other, a rank keeps its part, if one of its stages has it. So the model is
+A rank draws whole parameters one after the other, and keeps its part of those that its stages have. So the model is
 that of `GPT(config)` after `torch.manual_seed(seed)` under every layout, and no rank ever has all of it. Mixtures are
 those of `expert_gpt(config, seed=seed)`. cp divides tokens, and no parameter.
 """

@@ -45,7 +45,7 @@ LocalShapes = Mapping[str, tuple[tuple[int, ...], bool]]  # of a rank's part, an
 
 
 def stage_shapes(config: GPTConfig, boundaries: Sequence[int], stage: int, tp: int, ep: int = 1) -> LocalShapes:
-    """Of a stage's parameters, by name: the shape of a rank's part, and whether all tp ranks have it alike.
+    """The shape of a rank's part of each parameter of a stage, by name, and whether all tp ranks have it alike.
 
     **Communication** and **Memory**: none.
 
@@ -185,7 +185,7 @@ def recorded_bytes(events: Sequence[Event], layout: MeshLayout, rank: int) -> di
 
 
 def _factor(event: Event, size: int) -> float:
-    """Sent bytes in a ring, by the bytes that a rank hands in."""
+    """The ratio of the bytes that a rank sends in a ring to those that it hands in."""
     if event.sends:
         return 1
     if event.op.startswith("all_to_all"):
@@ -202,7 +202,7 @@ def _all_reduced(size: int) -> float:
 def _tp_elements(
     config: GPTConfig, stage: int, boundaries: Sequence[int], sizes: BlockSizes, t: int, sp: bool
 ) -> float:
-    """Of a micro-batch."""
+    """Elements that a rank of a stage sends along tp for one micro-batch, in rings."""
     has_embedding, has_head = boundaries[stage] == 0, boundaries[stage + 1] == config.num_layers + 2
     calls = block_traffic(sizes, t, sequence_parallel=sp)
     if isinstance(config, ExpertGPTConfig):
@@ -247,7 +247,7 @@ def _marked(shapes: LocalShapes, zero: int, d: int, replica: int) -> int:
 
 
 def _averaged_elements(shapes: LocalShapes, layout: MeshLayout, zero: int, m: int) -> float:
-    """Over all replicas; experts that ep divides over those of dp and cp."""
+    """Elements that a rank sends for averages: over all replicas; experts that ep divides over those of dp and cp."""
     replicas = layout.dp * layout.cp
     if layout.ep == 1:
         return _dp_elements(shapes, replicas, zero, m)

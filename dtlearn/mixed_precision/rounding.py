@@ -83,7 +83,7 @@ def _in_steps(x: torch.Tensor, fmt: Format) -> tuple[torch.Tensor, torch.Tensor]
 
 
 def _overflow(rounded: torch.Tensor, fmt: Format, saturate: bool = False) -> torch.Tensor:
-    """As float32, with what the format makes of numbers beyond its largest."""
+    """The numbers as float32, with what the format makes of those beyond its largest."""
     if saturate:
         return rounded.clamp(-fmt.largest, fmt.largest).float()
     beyond = torch.copysign(torch.full_like(rounded, torch.inf if fmt.has_infinity else torch.nan), rounded)

@@ -33,7 +33,7 @@ def default_group(device: str = "auto", backend: str = "auto") -> Iterator[tuple
         if not dist.is_initialized():
             yield 0, 1, torch.device("cpu")
         else:
-            # Of a group that was there, the rank's device: over gloo, too, ranks may be on GPUs.
+            # In a group that was there, the rank's device: over gloo, too, ranks may be on GPUs.
             made_for = torch.device("cuda", local_rank) if dist.get_backend() == "nccl" else torch.device("cpu")
             yield dist.get_rank(), dist.get_world_size(), made_for if owned else device_for(None)
         if owned:

@@ -183,7 +183,7 @@ class GPT(nn.Module):
             self.head.projection.weight = self.embedding.token.weight
 
     def _init_weights(self) -> None:
-        """As GPT-2: normal weights, zero biases; what ends a residual branch is scaled by 1 / sqrt(branches)."""
+        """Draw as GPT-2: normal weights, zero biases; what ends a residual branch is scaled by 1 / sqrt(branches)."""
         residual_std = INIT_STD / math.sqrt(2 * self.config.num_layers)  # two branches per block
         for name, module in self.named_modules():
             if isinstance(module, nn.Linear | nn.Embedding):

@@ -51,7 +51,7 @@ def play_collective(
 
 
 def _large(ax: Axes, frame: Callable[[Axes], None], key: str) -> None:
-    """One state, alone in its figure: it has to say itself how it is read."""
+    """Draw one state alone in its figure, which has to say itself how it is read."""
     frame(ax)
     figure = ax.get_figure(root=True)
     assert figure is not None

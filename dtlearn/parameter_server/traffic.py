@@ -28,12 +28,12 @@ class RankTraffic:
 
     @property
     def nbytes(self) -> float:
-        """Sent and received."""
+        """Bytes sent and received, together."""
         return self.sent + self.received
 
 
 def server_traffic(shards: Sequence[int], num_workers: int, header: int = 0) -> list[RankTraffic]:
-    """Of each rank, the servers first: every worker pulls all parameters and pushes all gradients once.
+    """The traffic of each rank, the servers first: every worker pulls all parameters and pushes all gradients once.
 
     Beside the two tensors, three headers travel between each worker and server: to ask, to answer, and to push.
 
@@ -57,7 +57,7 @@ def server_traffic(shards: Sequence[int], num_workers: int, header: int = 0) -> 
 
 
 def ring_traffic(nbytes: int, num_ranks: int) -> list[RankTraffic]:
-    """Of each rank, with gradients averaged by a ring all-reduce.
+    """The traffic of each rank in a step whose gradients are averaged by a ring all-reduce.
 
     Raises:
         ValueError: no rank.
@@ -69,7 +69,7 @@ def ring_traffic(nbytes: int, num_ranks: int) -> list[RankTraffic]:
 
 
 def gossip_traffic(nbytes: int, mixing: Mixing, step: int = 0) -> list[RankTraffic]:
-    """Of each rank, in one step of D-PSGD."""
+    """The traffic of each rank in one step of D-PSGD."""
     traffic = []
     for rank in range(mixing.num_ranks):
         targets, sources = len(mixing.targets(step, rank)), len(mixing.sources(step, rank))

@@ -54,7 +54,7 @@ class GPTStage(nn.Module):
         self.head = model.head if end == num_blocks + 2 else None
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Of the first stage (B, T) int64, of the others (B, T, C), to (B, T, C); of the last one to (B, T, V)."""
+        """(B, T) int64 in the first stage, (B, T, C) in the others, to (B, T, C); in the last one to (B, T, V)."""
         if self.embedding is not None:
             x = self.embedding(x)  # (B, T, C)
         for block in self.blocks.values():

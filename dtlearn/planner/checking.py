@@ -9,7 +9,7 @@ MOST = 10**12  # of any count: what is above is a slip of the keyboard, and no f
 
 
 def check_whole(owner: str, least: int = 1, most: int = MOST, **counts: object) -> None:
-    """Refuse what is no whole number from `least` to `most`: text, fractions, infinity.
+    """Refuse anything but whole numbers from `least` to `most`: text, fractions, infinity.
 
     Args:
         owner: of the numbers, as messages begin.
@@ -17,7 +17,7 @@ def check_whole(owner: str, least: int = 1, most: int = MOST, **counts: object) 
         counts: by name.
 
     Raises:
-        ValueError: the first that is none.
+        ValueError: names the first value that is refused.
     """
     for name, value in counts.items():
         if not isinstance(value, int) or isinstance(value, bool) or value < least:
@@ -27,15 +27,15 @@ def check_whole(owner: str, least: int = 1, most: int = MOST, **counts: object) 
 
 
 def check_positive(owner: str, zero: bool = False, **values: object) -> None:
-    """Refuse what is no number above 0, such as NaN; an infinite one, such as a link without limit, may be.
+    """Refuse anything but numbers above 0, so also NaN; infinity is allowed, for a link without limit, say.
 
     Args:
         owner: of the numbers, as messages begin.
-        zero: whether 0 may be, too.
+        zero: whether 0 is allowed, too.
         values: by name.
 
     Raises:
-        ValueError: the first that is none.
+        ValueError: names the first value that is refused.
     """
     for name, value in values.items():
         is_number = isinstance(value, int | float) and not isinstance(value, bool) and not math.isnan(value)
@@ -44,10 +44,10 @@ def check_positive(owner: str, zero: bool = False, **values: object) -> None:
 
 
 def check_word(name: str, value: object, words: Collection[object]) -> None:
-    """Refuse a value that is none of those that are known.
+    """Refuse a value that is not among the known ones.
 
     Raises:
-        ValueError: with all of them.
+        ValueError: lists the known ones.
     """
     if not any(type(value) is type(word) and value == word for word in words):  # True and 1.0 are not 1
         known = ", ".join(str(word) or '""' for word in words)
@@ -55,14 +55,14 @@ def check_word(name: str, value: object, words: Collection[object]) -> None:
 
 
 def divisors(number: int, most: int | None = None) -> list[int]:
-    """All divisors, in order; of them those up to `most`."""
+    """The divisors of a number in ascending order: all of them, or those up to `most`."""
     small = [n for n in range(1, math.isqrt(number) + 1) if number % n == 0]
     found = sorted({*small, *(number // n for n in small)})
     return found if most is None else [n for n in found if n <= most]
 
 
 def nearest(values: Collection[int], wanted: int) -> list[int]:
-    """The next one below and the next one above, as far as there are any."""
+    """The next smaller and the next larger value, as far as there are any."""
     below, above = [n for n in values if n < wanted], [n for n in values if n > wanted]
     return ([max(below)] if below else []) + ([min(above)] if above else [])
 

@@ -26,7 +26,7 @@ def layer_flops(model: ModelSizes, tokens: float, length: float) -> tuple[float,
 
 
 def model_flops(model: ModelSizes, tokens: float, length: float) -> float:
-    """Of a training step: 3 forward passes. For a GPT 72Bslh^2 (1 + s/6h + V/12lh)."""
+    """FLOPs of a training step: those of 3 forward passes. For a GPT 72Bslh^2 (1 + s/6h + V/12lh)."""
     return 3 * (model.layers * sum(layer_flops(model, tokens, length)) + 2.0 * tokens * model.vocabulary * model.hidden)
 
 
@@ -58,7 +58,7 @@ def palm_flops_per_token(parameters: float, layers: int = 0, hidden: int = 0, le
 
 
 def utilisation(flops: float, seconds: float, chips: int, peak: float) -> float:
-    """Of 1. MFU or HFU, by which FLOPs these are."""
+    """The share of the peak, 0 to 1: MFU or HFU, depending on which FLOPs are given."""
     return flops / (seconds * chips * peak)
 
 

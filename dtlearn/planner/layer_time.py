@@ -21,7 +21,7 @@ LOW_PRECISION_GAIN = 1.6  # of products in 8 bits over those in 16, casts and sc
 
 
 class LayerSeconds(NamedTuple):
-    """Of one block and one micro-batch.
+    """Seconds of one block and one micro-batch.
 
     Attributes:
         forward, backward: computation.
@@ -36,7 +36,7 @@ class LayerSeconds(NamedTuple):
 
 
 def product_seconds(run: TrainingRun, m: float, n: float, k: float) -> float:
-    """Of one product of M x K with K x N."""
+    """Seconds of one product of M x K with K x N."""
     chip = run.cluster.chip
     rate = chip.peak * chip.ceiling * (LOW_PRECISION_GAIN if run.software.low_precision and chip.low_peak else 1.0)
     if any(size % 64 for size in (n, k)):
@@ -45,7 +45,7 @@ def product_seconds(run: TrainingRun, m: float, n: float, k: float) -> float:
 
 
 def layer_seconds(run: TrainingRun) -> LayerSeconds:
-    """Of a block; see the file's head for what is in it."""
+    """Seconds of a block for one micro-batch; see the top of this file for what is in them."""
     model, t = run.model, run.axes.tp
     tokens = run.microbatch * run.length / run.axes.cp
     h, f = model.hidden, model.feed_forward or 4 * model.hidden
@@ -65,7 +65,7 @@ def layer_seconds(run: TrainingRun) -> LayerSeconds:
 
 
 def head_seconds(run: TrainingRun) -> float:
-    """The LM head and the loss, forward and backward, of one micro-batch."""
+    """Seconds of the LM head and the loss, forward and backward, for one micro-batch."""
     tokens = run.microbatch * run.length / run.axes.cp
     vocabulary = run.model.vocabulary / run.axes.tp
     product = 3 * product_seconds(run, tokens, -(-vocabulary // 64) * 64, run.model.hidden)
@@ -74,7 +74,7 @@ def head_seconds(run: TrainingRun) -> float:
 
 
 def _attention(run: TrainingRun, tokens: float) -> tuple[float, float]:
-    """Forward and backward. Unfused: two batched products of all scores, and their passes through memory."""
+    """Seconds forward and backward. Unfused: two batched products of all scores, and their passes through memory."""
     model, t, chip = run.model, run.axes.tp, run.cluster.chip
     flops = 4 * tokens * run.length * model.hidden / t
     if run.fused_attention:  # causal: half of the blocks; backward has five products for two (2205.14135)
@@ -87,7 +87,7 @@ def _attention(run: TrainingRun, tokens: float) -> tuple[float, float]:
 
 
 def _streams(run: TrainingRun, tokens: float) -> float:
-    """Forward passes through memory that are no products: 22 bytes of each token's h around, 28 inside of tp."""
+    """Seconds of forward passes through memory beside products: 22 bytes of a token's h around tp, 28 inside."""
     model = run.model
     f = model.feed_forward or 4 * model.hidden
     inside = 12 * model.hidden + (6 if model.kind.swiglu else 4) * f
@@ -97,7 +97,7 @@ def _streams(run: TrainingRun, tokens: float) -> float:
 
 
 def ends_communication(run: TrainingRun) -> float:
-    """Of tp, for a micro-batch at the embedding and the head: an all-reduce forward and one backward, or as many bytes.
+    """Seconds of tp's calls at embedding and head for a micro-batch: an all-reduce each way, or as many bytes.
 
     The embedding's vocabulary is divided, and so is the head's (1909.08053, section 3).
     """

@@ -45,12 +45,12 @@ class PlannedMemory:
 
     @property
     def total(self) -> float:
-        """All rows."""
+        """Bytes of all rows together."""
         return sum(self.rows.values())
 
     @property
     def fits(self) -> bool:
-        """Whether the chip holds it."""
+        """Whether the chip has room for the total."""
         return self.total <= self.capacity
 
 
@@ -92,7 +92,7 @@ def planned_memory(run: TrainingRun) -> PlannedMemory:
 
 
 def live_microbatches(run: TrainingRun) -> float:
-    """Of the first rank, in whole stages: p of 1F1B, m of GPipe, 1 + (p-1)/(pv) of p when interleaved.
+    """Micro-batches that the first rank keeps, in whole stages: 1F1B p, GPipe m, interleaved p (1 + (p-1)/(pv)).
 
     Any other schedule is asked itself, with at most 3p micro-batches: with more it keeps no more.
     """
@@ -110,7 +110,7 @@ def live_microbatches(run: TrainingRun) -> float:
 
 
 def block_bytes(run: TrainingRun) -> BlockBytes:
-    """One block and one micro-batch on one rank."""
+    """Bytes of activations of one block and one micro-batch on one rank."""
     model = run.model
     kind = replace(model.kind, fused_attention=run.fused_attention, element_bytes=run.element_bytes)
     kind = kind if not run.fused_attention else replace(kind, dropout=False)
@@ -137,7 +137,7 @@ def block_bytes(run: TrainingRun) -> BlockBytes:
 
 
 def _split(table: ActivationTable) -> tuple[float, float, float]:
-    """Bytes inside of tensor-parallel regions, of the inputs of these, and around them."""
+    """Bytes inside tensor-parallel regions, of the inputs of these regions, and around them."""
     inputs = sum(row.bytes for row in table if _is_replicated_input(row.module, row.kept))
     around = sum(row.bytes for row in table if row.module.endswith(("norm", "dropout")))
     return sum(row.bytes for row in table) - inputs - around, inputs, around

@@ -27,7 +27,7 @@ def ring_share(collective: GroupOperation, ranks: int) -> float:
 
 
 def collective_seconds(run: TrainingRun, collective: GroupOperation, size: float, ranks: int, in_node: int) -> float:
-    """Of `size` bytes (of the whole tensor) over a group of `ranks`, of which `in_node` share a node."""
+    """Seconds of a collective on `size` bytes (of the whole tensor) over `ranks`, of which `in_node` share a node."""
     if ranks <= 1 or size <= 0:
         return 0.0
     chip, software = run.cluster.chip, run.software
@@ -40,7 +40,7 @@ def collective_seconds(run: TrainingRun, collective: GroupOperation, size: float
 
 
 class RepeatedCall(NamedTuple):
-    """A collective of a step: so many times over so many bytes of the whole tensor."""
+    """A collective of a step, how often it is called, and on how many bytes of the whole tensor."""
 
     collective: GroupOperation
     size: float
@@ -48,7 +48,7 @@ class RepeatedCall(NamedTuple):
 
 
 def tp_calls(run: TrainingRun) -> RepeatedCall:
-    """Of one block and micro-batch: two all-reduces forward, two backward, or as many bytes as gather and scatter.
+    """tp's calls for a block and micro-batch: two all-reduces each way, or gathers and scatters of as many bytes.
 
     Full recomputation repeats those of forward: all of them with dropout behind the last, as in Megatron's early code;
     without it the block's last collective is not needed (`dtlearn.tensor_parallel.arithmetic.traffic`).
@@ -61,7 +61,7 @@ def tp_calls(run: TrainingRun) -> RepeatedCall:
 
 
 def dp_calls(run: TrainingRun, parameters: float | None = None) -> list[RepeatedCall]:
-    """Of a step. Stages 2 and 3 reduce after every micro-batch: whole gradients are kept nowhere; 3 gathers twice.
+    """dp's calls in a step. Stages 2 and 3 reduce after every micro-batch, to keep no whole gradients; 3 gathers twice.
 
     In a pipeline torch's `fully_shard` gathers once and reduces once: `torch.distributed.pipelining` switches both off
     until the last micro-batch.
@@ -130,7 +130,7 @@ def dp_in_node(run: TrainingRun) -> int:
 
 
 def pp_seconds(run: TrainingRun, size: float) -> float:
-    """To send `size` bytes to the next stage, over the link that is there."""
+    """Seconds to send `size` bytes to the next stage, inside a node if the whole pipeline is in one."""
     inside = run.axes.tp * run.axes.cp * (run.axes.dp if run.outermost == "pp" else 1)
     near = inside * run.axes.pp <= run.cluster.node
     chip, software = run.cluster.chip, run.software

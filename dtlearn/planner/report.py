@@ -78,7 +78,7 @@ ASSUMED = (
 
 
 def plan_values(plans: list[LayoutPlan], top: int = 5, tokens: float = 0.0) -> dict[str, Any]:
-    """The same as data: seconds, bytes, shares of 1. Arguments and errors are those of `plan_table`."""
+    """The table as data: seconds, bytes, shares of 1. Arguments and errors are those of `plan_table`."""
     best = _first(plans, top, tokens)
     values: dict[str, Any] = {
         "model": best.run.model.name,

@@ -183,7 +183,7 @@ def run_faults(run: TrainingRun) -> list[str]:
 
 
 def model_faults(run: TrainingRun) -> list[str]:
-    """What the model and the length of its sequences do not take of the axes, in words; nothing of batch or cluster."""
+    """Which axes do not fit the model and the length of its sequences, in words; batch and cluster are not checked."""
     model, axes, faults = run.model, run.axes, []
     if model.heads % axes.tp:
         faults.append(f"{model.heads} heads do not divide by tp {axes.tp}; take one of {divisors(model.heads, 16)}")
@@ -227,7 +227,7 @@ def _world_fault(run: TrainingRun) -> str:
 
 
 def _batch_faults(run: TrainingRun) -> list[str]:
-    """What the pipelines and replicas do not take of the batch; one at most."""
+    """Why the batch does not fit the pipelines and replicas, in words; one reason at most."""
     axes = run.axes
     unit, of_a_pipeline = axes.dp * run.microbatch, run.batch // (axes.dp * run.microbatch)
     if run.batch % unit:

@@ -62,7 +62,7 @@ class StepTime:
 
     @property
     def tokens_per_second(self) -> float:
-        """On all ranks."""
+        """Tokens per second on all ranks together."""
         return self.run.tokens / self.total
 
 
@@ -93,7 +93,7 @@ def planned_step(run: TrainingRun, measured: MeasuredTimes | None = None) -> Ste
 
     Args:
         run: of which step.
-        measured: seconds of computation that are known; communication and bubble are planned as ever. There is then
+        measured: seconds of computation that are known; communication and bubble are still planned. There is then
             no row for a loader.
 
     Raises:
@@ -132,7 +132,7 @@ def planned_step(run: TrainingRun, measured: MeasuredTimes | None = None) -> Ste
 
 @lru_cache(maxsize=4096)
 def bubble_share(schedule: str, stages: int, microbatches: int, chunks: int = 1) -> float:
-    """Idle time / useful time of a rank: Megatron's convention. x / (1 + x) of it is GPipe's share of the total.
+    """Idle time / useful time of a rank, x: Megatron's convention. GPipe's share of the total is x / (1 + x).
 
     Other schedules than 1F1B, GPipe and interleaved are simulated with F = I = W and 3p micro-batches at most: the
     idle time does not grow with more.
@@ -148,14 +148,14 @@ def bubble_share(schedule: str, stages: int, microbatches: int, chunks: int = 1)
 
 
 def _transfers(run: TrainingRun) -> float:
-    """Activations to the next stage and gradients back, for each micro-batch and chunk, 1/tp of them by each rank."""
+    """Seconds to send activations on and gradients back, for each micro-batch and chunk, 1/tp of them by each rank."""
     if run.axes.pp == 1:
         return 0.0
     return 2 * run.num_microbatches * run.axes.virtual_stages * pp_seconds(run, pp_size(run))
 
 
 def _context_parallel(run: TrainingRun) -> tuple[float, float]:
-    """Keys and values over cp, forward and backward, and their gradients; half of it behind attention."""
+    """Seconds, all and exposed, for keys, values and their gradients over cp: half of it is behind attention."""
     axes = run.axes
     if axes.cp == 1:
         return 0.0, 0.0
@@ -165,7 +165,7 @@ def _context_parallel(run: TrainingRun) -> tuple[float, float]:
 
 
 def _data_parallel(run: TrainingRun, computation: float) -> tuple[float, float]:
-    """Whole and exposed. Stages 0 and 1 once a step, behind one backward pass; 2 and 3 in every micro-batch."""
+    """Seconds, all and exposed. ZeRO 0 and 1: once a step, behind one backward pass; 2 and 3: in every micro-batch."""
     axes = run.axes
     ranks, near = axes.dp * axes.cp, max(dp_in_node(run), cp_in_node(run))
     seconds = sum(

@@ -29,13 +29,13 @@ def wrapped(message: str, width: int = 92) -> list[str]:
 
 
 def without_middle(text: str, most: int = 10_000) -> str:
-    """At most about so many characters: an exception may hold a tensor as text, or a file."""
+    """A text cut to about so many characters: an exception may hold a tensor as text, or a file."""
     left_out = len(text) - most
     return text if left_out <= 0 else f"{text[: most // 2]}\n... ({left_out:,} characters) ...\n{text[-most // 2 :]}"
 
 
 def without_addresses(text: str) -> str:
-    """Without addresses in memory, which differ from rank to rank and from run to run."""
+    """A text without addresses in memory, which differ from rank to rank and from run to run."""
     return re.sub(r" at 0x[0-9a-f]+", "", text)
 
 

@@ -131,7 +131,7 @@ def validate_reads(reads: Sequence[Read], name: str, piece: Piece, saved: Sequen
 
 
 def _first_missing(box: Box, reads: Sequence[Read]) -> tuple[int, ...]:
-    """In each dim it is where the box begins, or where a read ends."""
+    """The first element that no read has. In each dim it is where the box begins, or where a read ends."""
     ends = [{read.stop[dim] for read in reads} - {stop} for dim, stop in enumerate(box.stop)]
     edges = itertools.product(*(sorted({start} | stops) for start, stops in zip(box.start, ends, strict=True)))
     return next(element for element in edges if not any(_is_in(element, read) for read in reads))
@@ -164,7 +164,7 @@ def read_into(
 
 
 def _elements(piece: torch.Tensor, box: Box, read: Read) -> torch.Tensor:
-    """Those of a read, of which a flat piece has the box, as a view."""
+    """The elements of a read as a view of a flat piece, which has those of the box."""
     values = piece[box.offset :][: math.prod(box.shape)].view(box.shape)
     places = zip(box.start, read.start, read.stop, strict=True)
     return values[tuple(slice(start - first, stop - first) for first, start, stop in places)]
@@ -174,7 +174,7 @@ def _elements(piece: torch.Tensor, box: Box, read: Read) -> torch.Tensor:
 
 
 def whole_piece(shape: Sequence[int]) -> Piece:
-    """All of a tensor."""
+    """The piece that is all of a tensor."""
     return Piece(tuple(shape), (Box((0,) * len(shape), tuple(shape)),))
 
 

@@ -249,7 +249,7 @@ class ParallelGPT(ParallelModule):
             take(self.get_submodule(prefix), leaf, self.local_part(name, full), full)
 
     def _tie(self) -> None:
-        """Both weights have the same rows on a rank, so that their gradients need no communication."""
+        """Tie both weights: they have the same rows on a rank, so that their gradients need no communication."""
         if self.config.tie_embeddings:
             self.head.projection.weight = self.embedding.token.weight
 

@@ -33,7 +33,7 @@ def checkpoint_file(folder: Path, step: int) -> Path:
 
 
 def step_of(file: Path) -> int:
-    """After how many updates a checkpoint was made, from its name; -1 for a file that has another kind of name."""
+    """The number of updates before a checkpoint was made, from its name; -1 for a file with another kind of name."""
     match = _NAME.fullmatch(file.name)
     return int(match[1]) if match else -1
 

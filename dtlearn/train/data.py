@@ -85,7 +85,7 @@ class TrainingData:
 
 
 def start_worker(worker: int) -> None:
-    """In a new worker process of a DataLoader."""
+    """Prepare a new worker process of a DataLoader."""
     ignore_stop_signals()
 
 

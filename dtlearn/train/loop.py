@@ -130,7 +130,7 @@ def _run(training: Training, task: TrainingTask, report: Report, signals: StopSi
 def _train_epoch(
     training: Training, model: nn.Module, progress: Progress, report: Report, signals: StopSignals, last: int
 ) -> None:
-    """The rest of an epoch, or less: to step `last`, or until some rank is asked to stop."""
+    """Train for the rest of an epoch, or less: to step `last`, or until some rank is asked to stop."""
     settings, data = training.settings, training.data
     epoch, done = divmod(training.step, data.steps_per_epoch)
     data.sampler.set_epoch(epoch)

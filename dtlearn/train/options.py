@@ -88,7 +88,7 @@ def flag(name: str) -> str:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Only rank 0 complains: a hundred ranks have the same command line."""
+    """A parser that complains on rank 0 only: a hundred ranks have the same command line."""
 
     def error(self, message: str) -> NoReturn:
         if is_rank_0():

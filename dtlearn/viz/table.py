@@ -40,7 +40,7 @@ class Table:
         return self.html()
 
     def html(self, width: int = _WIDTH) -> str:
-        """As HTML; `width`: characters of a line of its caption."""
+        """The table as HTML; `width`: characters of a line of its caption."""
 
         def cell(tag: str, scope: str, text: str, right: bool) -> str:
             return f'<{tag}{scope} style="text-align:{"right" if right else "left"}">{html.escape(text)}</{tag}>'

@@ -14,7 +14,7 @@ CallKey = tuple[int, int]  # (rank, seq): names one call of a record
 
 
 def partners(record: Record) -> dict[CallKey, list[Event]]:
-    """Of each call, those of other ranks that it cannot finish without, as far as the record has them."""
+    """The calls of other ranks that each call cannot finish without, as far as the record has them."""
     calls = {(received.rank, received.seq): [sent] for sent, received in record.messages()}
     for together in collectives(record):
         for rank, event in together.items():

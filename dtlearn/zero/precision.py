@@ -108,7 +108,7 @@ class MixedPrecisionPolicy:
 
 
 def divisors(num_ranks: int, dtype: torch.dtype) -> tuple[float, float]:
-    """By what a gradient is divided before and after the sum over N ranks; together N. As PyTorch.
+    """The divisors of a gradient before and after the sum over N ranks; together N. As in PyTorch.
 
     Before the sum a rank divides all of its gradient, after it only its own 1 / N. float32 and
     bfloat16 have the range for that. In float16 the sum of N gradients may overflow, and a gradient

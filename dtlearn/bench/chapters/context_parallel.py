@@ -209,7 +209,7 @@ def _times(result: ContextParallelResult, way: str, *, on_link: bool = False) ->
 
 
 def signed(seconds: float) -> str:
-    """As `format_seconds`, of a difference."""
+    """A difference of seconds as `format_seconds` writes it, with its sign."""
     return ("-" if seconds < 0 else "") + format_seconds(abs(seconds))
 
 

@@ -132,7 +132,7 @@ def time_on_rank(work: MixtureWork, rounds: int) -> Times:
 
 
 def name_of(routing: str, way: str) -> str:
-    """Of a way with a routing, among all that take turns."""
+    """The name under which a way with a routing is timed."""
     return f"{routing}, {way}"
 
 

@@ -50,7 +50,7 @@ class GradientCompressionResult(BenchResult):
         return all(self.runs[own].payload[-1] == self.runs[other].payload[-1] for own, other in COUNTERPARTS.items())
 
     def ratios(self, link: str | None) -> dict[str, float]:
-        """Of each hook that torch has too, its step to that with torch's."""
+        """The ratio of a step with our hook to one with torch's, for each hook that torch has too."""
         from ...models.in_turns import ratio
 
         times = self.seconds[link]

@@ -65,7 +65,7 @@ class HybridParallelResult(BenchResult):
     machine: str
 
     def ratios(self, times: Times) -> dict[str, float]:
-        """Of each layout that has a counterpart, its step to that."""
+        """The ratio of a step to that of its counterpart, for each layout that has one."""
         from ...models.in_turns import ratio
 
         return {own: ratio(times[own], times[other]) for own, other in COUNTERPARTS.items()}

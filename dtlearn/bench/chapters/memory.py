@@ -52,7 +52,7 @@ class MemoryResult(BenchResult):
 
     @property
     def errors(self) -> dict[str, float]:
-        """Of each model, how far the ledger is from the formula, as a share."""
+        """The difference between ledger and formula as a share of the formula, by model."""
         return {name: abs(counted - formula) / formula for name, (counted, formula) in self.peaks.items()}
 
     @property

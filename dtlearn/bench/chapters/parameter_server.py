@@ -74,7 +74,7 @@ class ParameterServerResult(BenchResult):
         return math.isclose(table.sent, table.formula) and table.sent <= STEP_BYTES and table.largest <= STEP_BYTES
 
     def samples_per_second(self, times: Mapping[Setting, Times], setting: Setting, way: str) -> float:
-        """Of all workers together: the median over the rounds; nan if the way was not measured."""
+        """Samples per second of all workers together: the median over the rounds; nan if the way was not measured."""
         seconds = times[setting].get(way)
         return STEPS * setting[0] * self.work.batch / statistics.median(seconds) if seconds else math.nan
 

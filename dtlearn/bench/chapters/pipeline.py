@@ -70,7 +70,7 @@ class PipelineResult(BenchResult):
 
     @property
     def ratios(self) -> dict[str, float]:
-        """Of each schedule, our step to torch's."""
+        """The ratio of our step to torch's, by schedule."""
         from ...models.in_turns import ratio
 
         return {own: ratio(self.times[own], self.times[other]) for own, other in COUNTERPARTS.items()}
@@ -149,7 +149,7 @@ def our_step(
 def torch_step(
     schedule: Schedule, stages: list[nn.Module], inputs: torch.Tensor, targets: torch.Tensor
 ) -> Callable[[], list[float]]:
-    """The same in torch's, by its public class of the same orders."""
+    """A step of the schedule in torch's runner, by its public class of the same orders."""
     import torch.distributed as dist
     from torch.distributed import pipelining
 

@@ -26,7 +26,7 @@ LINK = (50e-6, 50e6)  # latency, bandwidth: on it an all-reduce takes about as l
 TO_TORCH = 1.0  # target: a block's forward and backward to torch's
 _WARM = 2
 _TIMEOUT = 900.0
-# Of the bytes that a rank hands in, what it sends in a ring of t ranks.
+# Bytes that a rank sends in a ring of t ranks, for each byte that it hands in.
 _SENT: dict[str, Callable[[int], float]] = {
     "all_reduce": lambda t: 2 * (t - 1) / t,
     "reduce_scatter": lambda t: (t - 1) / t,
@@ -52,7 +52,7 @@ class OfRanks(NamedTuple):
     apart: float
 
     def ratios(self) -> dict[str, float]:
-        """Of our ways, the time to torch's."""
+        """The ratio of our time to torch's, by our way."""
         from ...models.in_turns import ratio
 
         return {own: ratio(self.bare[own], self.bare[other]) for own, other in COUNTERPARTS.items()}
@@ -226,7 +226,7 @@ def _link_rows(found: OfRanks) -> list[list[str]]:
 
 
 def signed(seconds: float) -> str:
-    """As `format_seconds`, of a difference."""
+    """A difference of seconds as `format_seconds` writes it, with its sign."""
     return ("-" if seconds < 0 else "") + format_seconds(abs(seconds))
 
 

@@ -48,11 +48,11 @@ class ZeroResult(BenchResult):
 
     @property
     def errors(self) -> dict[str, float]:
-        """Of each stage, how far what it stores is from the formula, as a share."""
+        """The difference between what a stage stores and the formula, as a share of the formula, by stage."""
         return {way: abs(s.state - s.formula) / s.formula for way, s in self.stored.items() if s.formula}
 
     def ratios(self, times: Times) -> dict[str, float]:
-        """Of each stage, its step to that of its counterpart."""
+        """The ratio of a stage's step to that of its counterpart, by stage."""
         from ...models.in_turns import ratio
 
         return {own: ratio(times[own], times[other]) for own, other in COUNTERPARTS.items()}

@@ -52,12 +52,12 @@ class RecorderResult(BenchResult):
 
     @property
     def step_share(self) -> float:
-        """By how much recording makes a step longer, as a share of it."""
+        """How much longer recording makes a step, as a share of the step."""
         return _share(self.step)
 
     @property
     def step_cpu_share(self) -> float:
-        """The same for the processor time of a step."""
+        """How much more processor time a recorded step takes, as a share."""
         return _share(self.step_cpu)
 
     @property
@@ -138,7 +138,7 @@ def rank_work(rounds: int, calls: int, steps: int) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def not_recorded() -> Iterator[None]:
-    """On a rank: torch as it comes."""
+    """On a rank: in this block torch runs as it comes, without the recorder."""
     from ...runtime.recording import recorder
     from ...runtime.recording.dispatch import KERNELS
     from ...runtime.recording.python_calls import PYTHON_CALLS

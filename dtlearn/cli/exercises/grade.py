@@ -37,7 +37,7 @@ def _html(verdicts: Sequence[Verdict]) -> str:
     return page("dtlearn grade", map(html, verdicts))
 
 
-# The files that it writes. Of each format: for the option's help, and what makes its text.
+# The files that it writes. For each format: words for the option's help, and what makes the text.
 FORMATS: dict[str, tuple[str, Callable[[Sequence[Verdict]], str]]] = {
     "json": ("write a list of verdicts, as the schema verdict-1.json says", _json),
     "junit": ("write JUnit XML, for continuous integration", junit),

@@ -69,7 +69,7 @@ def warmup_factor(step: int, warmup_steps: int, start: float) -> float:
 
 
 def half_cosine(step: int, steps: int) -> float:
-    """From 1 at step 0 down to 0, which is reached at `steps` and kept."""
+    """A factor that falls from 1 at step 0 to 0, which is reached at `steps` and kept."""
     return (1 + math.cos(math.pi * min(1.0, step / steps))) / 2
 
 
@@ -122,7 +122,7 @@ def make_scheduler(optimizer: Optimizer, warmup: int, total: int) -> LambdaLR:
 
 
 def go_on_at(scheduler: LambdaLR, lr: float) -> None:
-    """After a resume: this run's `lr` counts, at the step that the scheduler has reached."""
+    """Let this run's `lr` count after a resume, at the step that the scheduler has reached."""
     scheduler.base_lrs = [lr] * len(scheduler.base_lrs)
     for group, factor in zip(scheduler.optimizer.param_groups, scheduler.lr_lambdas, strict=True):
         group["initial_lr"] = lr

@@ -143,7 +143,7 @@ def _per_batch(model: nn.Module, batches: Iterable[Batch], loss_fn: LossFn, num_
 
 
 def _has_ranks(group: dist.ProcessGroup | None) -> bool:
-    """One process without a group: its sums are the sums."""
+    """Whether there is a group; without one, a single process has all sums."""
     return group is not None or (dist.is_available() and dist.is_initialized())
 
 

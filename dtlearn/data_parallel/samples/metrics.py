@@ -1,6 +1,6 @@
 """Metrics as sums: sums of two parts can be added, means and F1 scores cannot.
 
-Of each class three counts are enough for precision, recall and F1. A confusion matrix adds up just as well, and takes
+Three counts for each class are enough for precision, recall and F1. A confusion matrix adds up just as well, and takes
 C numbers for every class instead of three.
 """
 
@@ -65,13 +65,13 @@ class Metrics:
         return Metrics.unpack(self.pack() + other.pack())
 
     def pack(self) -> torch.Tensor:
-        """As one tensor of sums, (1 + 3 C,) float64 on the CPU: it holds counts exactly up to 2 ** 53."""
+        """The metrics as one tensor of sums, (1 + 3 C,) float64 on the CPU: it holds counts exactly up to 2 ** 53."""
         loss = torch.tensor([self.loss_sum], dtype=torch.float64)
         return torch.cat([loss, self.hits.double(), self.predicted.double(), self.actual.double()])
 
     @classmethod
     def unpack(cls, sums: torch.Tensor) -> Metrics:
-        """From what `pack` gives, or a sum of such."""
+        """The metrics from what `pack` gives, or from a sum of such tensors."""
         hits, predicted, actual = sums[1:].cpu().long().chunk(3)
         return cls(sums[0].item(), hits, predicted, actual)
 

@@ -47,7 +47,7 @@ class Rules:
         return round(off, 4), (said,) if verdict.score else ()
 
     def to_grade(self, hand_ins: Sequence[Submission], who: Callable[[str], str]) -> tuple[list[Submission], list[str]]:
-        """Of each student the newest hand-in; with `best` also the older ones, under names of their own. And what was
+        """The newest hand-in of each student, with `best` also the older ones, under names of their own; and what was
         decided, in sentences. `who`: the student of a submission's name."""
         by_student: dict[str, list[Submission]] = {}
         for submission in hand_ins:

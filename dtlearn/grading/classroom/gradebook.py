@@ -77,7 +77,7 @@ def _score(verdict: Verdict) -> CsvCell:
 
 
 def _time(moment: datetime | None) -> str:
-    """As nbgrader writes it: in UTC, without saying so."""
+    """A time as nbgrader writes it: in UTC, without saying so."""
     if moment is None:
         return ""
     if moment.tzinfo is None:

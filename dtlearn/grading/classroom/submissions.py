@@ -54,8 +54,8 @@ class Submission:
 def find_hand_ins(
     folder: Path, course: Course, exercises: Iterable[Exercise], strays: list[str] | None = None
 ) -> list[HandIn]:
-    """All hand-ins in a folder, by name, not read yet; several of a student if there are. What is none is added to
-    `strays`.
+    """All hand-ins in a folder, by name, not read yet; several of a student if there are. Anything else is noted
+    in `strays`.
 
     Raises:
         ValueError: the folder cannot be read or holds no submission.

@@ -1,4 +1,4 @@
-"""Of a wrong value that some rank was given: which it is, and which it should be. Runs in the judge."""
+"""Whether a wrong value is one that some rank was given: which it is, and which it should be. Runs in the judge."""
 
 from collections.abc import Callable, Iterator
 from typing import Any

@@ -121,7 +121,7 @@ def _over_memory(check: Check, case: Case, given: Given, evidence: Evidence) -> 
 
 
 def _peaks(evidence: Evidence) -> dict[int, int]:
-    """By rank, the most bytes of new tensors that it held at once; without ranks that did not say."""
+    """The most bytes of new tensors that each rank held at once, by rank; without ranks that did not say."""
     peaks = {}
     for rank, data in enumerate(evidence.returned):
         with contextlib.suppress(plain_values.Malformed):
@@ -133,7 +133,7 @@ def _peaks(evidence: Evidence) -> dict[int, int]:
 
 
 def of_the_answer(record: Record) -> Record:
-    """Without the calls that the check's own `on_rank` made."""
+    """The record without the calls that the check's own `on_rank` made."""
     return replace(record, events=tuple(e for e in drawn(record) if not e.detail.get("handed_over")))
 
 

@@ -43,7 +43,7 @@ class Judged:
 def judge_all(
     exercise_id: str, check: Check, cases: Sequence[Case], answer: Answer, ranks: CaseRanks
 ) -> dict[str, Judged]:
-    """All cases in one run, by name; {} if that run raised, hung or was slow: each is then run by itself.
+    """Judge all cases in one run, by name; {} if that run raised, hung or was slow: each is then run by itself.
 
     What an answer did to its process may tell on the next case. So one that fails here counts for nothing until one has
     failed likewise on ranks of its own.
@@ -66,7 +66,7 @@ def judge_all(
 
 
 def judge_case(exercise_id: str, check: Check, case: Case, answer: Answer, ranks: CaseRanks) -> Judged:
-    """One case in a run of its own."""
+    """Judge one case in a run of its own."""
     outcome = functools.partial(Result, case.name, case.world_size)
     try:
         given = check.inputs(case)
@@ -89,7 +89,7 @@ def judge_case(exercise_id: str, check: Check, case: Case, answer: Answer, ranks
 
 
 def _judged(exercise_id: str, check: Check, case: Case, given: Given, evidence: Evidence, answer: Answer) -> Judged:
-    """As `judge`; of what the machine had no time for, and of data that the check cannot read, says that."""
+    """Judge as `judge` does; say so if the machine had no time, or if the check cannot read the data."""
     payload = check.payload(case, given) if check.payload else 0
     values: list[Any] = []
     is_wrong = False

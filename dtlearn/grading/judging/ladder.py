@@ -44,7 +44,7 @@ class CaseValues:
     is_wrong: bool
 
 
-# Of each edit, by its number, what it returns in these cases of one world size: of each case the values by rank.
+# What each edit returns in these cases of one world size, by the edit's number: for each case the values by rank.
 ValuesOfEdits = Callable[[Check, Sequence[tuple[Case, Given]]], dict[int, list[list[Any]]]]
 
 
@@ -93,7 +93,7 @@ def _beyond(result: Result, case: Case, difference: str) -> Result:
 
 
 def _explained(check: Check, values: Sequence[CaseValues], of_edits: ValuesOfEdits) -> dict[int, list[CaseValues]]:
-    """Of each edit, by its number, the cases in which it leads to the same values. All have one number of ranks."""
+    """The cases in which each edit leads to the same values, by the edit's number. All have one number of ranks."""
     plain = replace(check, mistakes=None)
     return {
         number: [

@@ -111,7 +111,7 @@ def make_answers(course: Course, exercises: Iterable[Exercise]) -> None:
 
 
 def _take_over_predictions(course: Course) -> None:
-    """Those that were committed in the course's own notebooks, of the time before there were copies."""
+    """Take over predictions that were committed in the course's own notebooks, before there were copies."""
     committed, own = (course.root / folder / ".dtlearn" / "predictions.json" for folder in ("notebooks", FOLDER))
     if committed.is_file() and not own.exists():
         own.parent.mkdir(parents=True, exist_ok=True)

@@ -183,5 +183,5 @@ class _Work:
 
 
 def _bits(tensor: torch.Tensor) -> torch.Tensor:
-    """As bytes, so that NaNs can be compared."""
+    """The tensor as bytes, so that NaNs can be compared."""
     return tensor.detach().reshape(-1).view(torch.uint8)

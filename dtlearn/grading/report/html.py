@@ -94,7 +94,7 @@ def bundle(verdict: Verdict) -> dict[str, str]:
 
 
 def running_bundle(exercise: str, title: str, results: Sequence[Result], done: int, total: int) -> dict[str, str]:
-    """The same while it runs."""
+    """The report while a check runs, as HTML and as text."""
     last = console.progress(results[-1], done, total) if results else f"0 of {total}"
     return {"text/html": running(exercise, title, results, done, total), "text/plain": one_line(last)}
 

@@ -37,7 +37,7 @@ def _told(result: Result, number: int) -> Result:
 
 
 def _withhold(verdict: Verdict, count: int) -> Verdict:
-    """Without the hidden cases, and without what would tell how they went."""
+    """The verdict without the hidden cases, and without what would tell how they went."""
     shown = tuple(r for r in verdict.results if not r.hidden)
     state: Outcome = verdict.state
     if state not in ("error", "not-attempted"):

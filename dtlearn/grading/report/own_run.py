@@ -100,7 +100,7 @@ def comparison(run: OwnRun) -> Table | None:
 
 
 def html(run: OwnRun) -> str:
-    """All of it, folded, for a notebook."""
+    """The whole run, folded, for a notebook."""
     parts = [picture(run).img(), f"<p>{escape(waits(run.record))}</p>"]
     if table := comparison(run):
         parts.append(table._repr_html_())
@@ -111,7 +111,7 @@ def html(run: OwnRun) -> str:
 
 
 def text(run: OwnRun) -> str:
-    """The same without pictures."""
+    """The whole run as text, without pictures."""
     table = comparison(run)
     return "\n".join(filter(None, [f"{title(run)}:", calls(run), waits(run.record), str(table) if table else ""]))
 

@@ -48,7 +48,7 @@ class PlanComparison:
 
     @property
     def unequal(self) -> list[str]:
-        """What was not as planned, a line each; nothing, if all was."""
+        """What was not as planned, a line each; empty if everything was."""
         return [
             f"rank {rank}, {name}: planned {planned[name]:,.0f}, found {found[name]:,.0f} bytes"
             for rank, pair in enumerate(zip(self.planned, self.found, strict=True))
@@ -128,12 +128,12 @@ class EveryOptimizer:
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:
-        """Of all."""
+        """The parameter groups of all optimizers."""
         return [group for optimizer in self._optimizers for group in optimizer.param_groups]
 
     @property
     def state(self) -> dict[torch.Tensor, Any]:
-        """Of all."""
+        """The state of all optimizers, by parameter."""
         return {tensor: kept for optimizer in self._optimizers for tensor, kept in optimizer.state.items()}
 
 

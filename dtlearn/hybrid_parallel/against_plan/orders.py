@@ -102,7 +102,7 @@ def bytes_leaving_nodes(events: Sequence[Event], layout: MeshLayout, ranks_per_n
 
 
 def planned_leaving_nodes(run: SmallRun, ranks_per_node: int) -> dict[str, float]:
-    """The same by the plan of every rank.
+    """Bytes from node to node by axis, all ranks together, by the plan of every rank.
 
     **Communication** and **Memory**: none.
     """

@@ -34,7 +34,7 @@ FACTOR = 4  # bytes of the factor that makes a sum of losses a part of the mean
 
 
 class RankFigures(NamedTuple):
-    """Of one rank and one step.
+    """What one rank keeps and sends in one step.
 
     Attributes:
         memory: bytes by category. State: after the last backward pass, before the optimizer's step. Activations: most
@@ -202,7 +202,7 @@ def _padded(size: int, parts: int) -> int:
 
 
 def _alike(run: SmallRun, shapes: LocalShapes, rank: int) -> int:
-    """Elements of gradients that are partial sums along tp, once a step; of ZeRO 2 and 3 those of this rank's shard."""
+    """Elements of gradients that are partial sums along tp, once a step; with ZeRO 2 and 3 only the rank's shard."""
     if not run.divides_tokens:
         return 0
     d, replica = (run.layout.num_replicas, run.layout.replica(rank)) if run.zero > 1 else (1, 0)
@@ -222,7 +222,7 @@ def _cuts(run: SmallRun, stage: int) -> int:
 
 
 def _tied(run: SmallRun, stages: dict[int, LocalShapes]) -> float:
-    """The gradient of a tied embedding goes to the other end, if that is on another rank."""
+    """Bytes of a tied embedding's gradient, which is sent to the other end if that is on another rank."""
     tied = tied_embedding(run.config, run.made_schedule.num_stages)
     if not tied or len({run.made_schedule.placement[stage] for stage, _ in tied}) == 1:
         return 0.0

@@ -75,12 +75,12 @@ class SmallRun:
 
     @cached_property
     def made_schedule(self) -> Schedule:
-        """Of its pipelines."""
+        """The schedule of its pipelines."""
         return make_schedule(self.schedule, self.layout.pp, self.num_microbatches, self.chunks)
 
     @property
     def boundaries(self) -> tuple[int, ...]:
-        """Of its stages."""
+        """Where the model is cut into stages, as `split_gpt` takes it."""
         return even_boundaries(self.config.num_layers, self.made_schedule.num_stages)
 
     @property

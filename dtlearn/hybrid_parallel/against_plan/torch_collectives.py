@@ -39,7 +39,7 @@ WIDE = GPTConfig(vocab_size=1024, context_length=128, num_layers=2, num_heads=16
 
 
 class CallCount(NamedTuple):
-    """Of one kind of call along one axis, in a step.
+    """The calls of one kind along one axis, in a step.
 
     Attributes:
         times: calls.

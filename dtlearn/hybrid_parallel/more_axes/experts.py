@@ -125,7 +125,7 @@ class SomeParameters(nn.Module):
 
 
 def mesh_shapes(config: GPTConfig) -> dict[str, torch.Size]:
-    """Of each parameter of the whole model, by name, with all experts; a tied one once. No model is built.
+    """The shapes of the whole model's parameters, by name, with all experts; a tied one once. No model is built.
 
     **Communication** and **Memory**: none.
 
@@ -143,7 +143,7 @@ def mesh_shapes(config: GPTConfig) -> dict[str, torch.Size]:
 
 
 def mixture_shapes(config: ExpertGPTConfig, ep: int = 1) -> dict[str, torch.Size]:
-    """Of a mixture's parameters, by name: the shape of an ep rank's part. No model is built.
+    """The shapes of an ep rank's part of a mixture's parameters, by name. No model is built.
 
     **Communication** and **Memory**: none.
 

@@ -45,7 +45,7 @@ class Estimate:
 
     @property
     def gigabytes(self) -> float:
-        """In GB of 10^9 bytes, as the paper counts."""
+        """DeepSpeed's estimate in GB of 10^9 bytes, as the paper counts."""
         return self.deepspeed_bytes / GB
 
 
@@ -63,7 +63,7 @@ def paper_bytes(num_parameters: int, ranks: int, stage: int) -> float:
 
 
 def compare_estimates(num_parameters: int, largest_layer: int, ranks: int) -> list[Estimate]:
-    """Both for stages 2 and 3, all ranks in one node, nothing offloaded.
+    """Both estimates for stages 2 and 3, with all ranks in one node and nothing offloaded.
 
     Args:
         largest_layer: parameters of the largest layer, which stage 3 gathers.

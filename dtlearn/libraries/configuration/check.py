@@ -47,7 +47,7 @@ def check_ds_config(
 
 
 def faults_that_stop(config: Mapping[str, Any], world_size: int, tp: int = 1, pp: int = 1) -> list[str]:
-    """Those of `check_ds_config` with which a run fails, or is not what was written: no traps, no advice.
+    """The faults of `check_ds_config` with which a run fails, or is not what was written: no traps, no advice.
 
     Raises:
         ValueError: as `check_ds_config`.

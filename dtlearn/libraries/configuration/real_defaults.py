@@ -60,7 +60,7 @@ def _default(config: Any, path: str) -> Any:
 
 
 def _zero_default(part: str, name: str) -> Any:
-    """Of a field of DeepSpeed's pydantic models, before its validators work out what depends on other fields."""
+    """A field's default in DeepSpeed's pydantic models, before validators work out what depends on other fields."""
     if part:
         models = importlib.import_module("deepspeed.runtime.zero.offload_config")
         words = {"offload_optimizer": "Optimizer", "offload_param": "Param"}

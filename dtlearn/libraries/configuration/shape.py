@@ -118,7 +118,7 @@ def _wrong(key: ConfigKey, value: Any) -> Iterator[str]:
 
 
 def _wrong_params(path: str, params: Any) -> Iterator[str]:
-    """Of an optimizer's or a scheduler's arguments: those that are numbers whoever reads them."""
+    """Faults in the arguments of an optimizer or a scheduler, as far as these are numbers in every one of them."""
     if not isinstance(params, Mapping):
         yield f"{path} must be a dictionary of arguments, got {params!r}."
         return

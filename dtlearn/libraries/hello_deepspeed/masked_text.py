@@ -1,6 +1,6 @@
 """Masked language modelling: hide some characters of a text, and ask for them.
 
-Of the places that are asked for, BERT replaces 80 % by a mask, 10 % by a random token, and leaves 10 % as they are: a
+BERT replaces 80 % of the places to guess by a mask and 10 % by a random token, and leaves 10 % as they are: a
 model that is used later never meets a mask, so it must not rely on one.
 
 Source: Devlin et al., "BERT", section 3.1, 2019 (arXiv 1810.04805).
@@ -37,7 +37,7 @@ class MaskedBatch:
         return MaskedBatch(self.inputs[start:stop], self.places[start:stop], self.targets[start:stop])
 
     def to(self, device: torch.device) -> MaskedBatch:
-        """The same on a device."""
+        """The same batch on a device."""
         return MaskedBatch(self.inputs.to(device), self.places.to(device), self.targets.to(device))
 
 

@@ -96,7 +96,7 @@ def worst_moment(
 
 
 def scores_bytes(table: ActivationTable) -> int:
-    """Of a block's rows those of attention scores, which selective recomputation does without; fused ones have none."""
+    """Bytes of a block's attention scores, which selective recomputation does not keep; 0 with fused attention."""
     return sum(term.bytes for term in table if "abs²" in term.formula)
 
 

@@ -176,7 +176,7 @@ def published_figures() -> list[Figure]:
 
 
 def share(sizes: ActivationSizes) -> float:
-    """Of a block's activations the part that belongs to attention scores."""
+    """The share of a block's activations that belongs to attention scores, 0 to 1."""
     return 5 * sizes.scores / table_bytes(paper_block(sizes))
 
 

@@ -86,7 +86,7 @@ class Origins:
             self._next_number = number
 
     def current(self) -> Origin:
-        """Of what runs now."""
+        """The origin of what runs now."""
         node: Any = torch._C._current_autograd_node()
         if node is None:
             return Origin(self._running[-1] if self._running else "", nearest_line())

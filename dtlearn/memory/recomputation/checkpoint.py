@@ -109,7 +109,7 @@ class CheckpointFunction(torch.autograd.Function):
         inputs = [x.detach().requires_grad_(x.requires_grad) for x in ctx.saved_tensors]
         with torch.enable_grad(), ctx.surroundings.restored():
             results = ctx.call(inputs)
-        # Of the results their places in the graph are enough: their memory is then free for gradients.
+        # The results' places in the graph are enough: their memory is then free for gradients.
         needed = [
             (get_gradient_edge(result), gradient)
             for result, gradient in zip(results, gradients, strict=True)

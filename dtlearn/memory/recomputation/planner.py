@@ -97,7 +97,7 @@ def plan_recomputation(layers: Sequence[LayerCost], budget: int) -> Recomputatio
 
 
 def undominated(choices: Any) -> list[_Choice]:
-    """Those for which there is no other one that holds no more and costs no more."""
+    """The choices that no other one beats by holding no more and costing no more."""
     best: list[_Choice] = []
     for choice in sorted(choices):  # by what they hold, then by seconds
         if not best or choice.seconds < best[-1].seconds:

@@ -72,7 +72,7 @@ def operation_name(operation: OpOverload) -> str:
 
 
 class _Kept(NamedTuple):
-    """Of one operation: its results, and the random states after it, if it drew random numbers."""
+    """The results of one operation, and the random states after it, if it drew random numbers."""
 
     saved: torch.Tensor  # its grad_fn has the tensors among the results, as long as this lives
     results: list[Any]  # with TENSOR in the place of a tensor

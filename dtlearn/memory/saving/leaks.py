@@ -50,7 +50,7 @@ def growth_per_step(step: Callable[[], object], num_steps: int = 4, warm: int = 
 
 
 def growth_by_line(step: Callable[[], object], num_steps: int = 4, warm: int = 2) -> dict[str, float]:
-    """The same by "file:line" that made what stays, the largest first. Who keeps it, a ledger cannot know.
+    """`growth_per_step` by "file:line" that made what stays, the largest first. A ledger cannot know who keeps it.
 
     Raises:
         ValueError: no step to measure.

@@ -41,7 +41,7 @@ def forward_checkpoint(model: GPT, tokens: torch.Tensor, k: int = 1) -> torch.Te
 
 
 def forward_selective(model: GPT, tokens: torch.Tensor) -> torch.Tensor:
-    """Each block again, but for its matrix products and its attention: (B, T) -> (B, T, V)."""
+    """Compute each block again but for its matrix products and its attention: (B, T) -> (B, T, V)."""
     keep = keep_only(LINEAR_LAYERS | FUSED_ATTENTION)
     x = model.embedding(tokens)  # (B, T, C)
     for block in model.blocks:
@@ -158,7 +158,7 @@ class VariantResult:
 
     @property
     def activations_at_peak(self) -> int:
-        """Those of them that are activations."""
+        """Bytes of activations at the peak."""
         return self.record.peak.by_category["activations"]
 
 
@@ -204,7 +204,7 @@ def count_operations(variant: Variant, work: GPTWorkload) -> int:
 
 
 def count_forward_operations(work: GPTWorkload) -> int:
-    """The same of a plain forward pass alone."""
+    """Floating-point operations of the matrix products of a plain forward pass alone."""
     model, _, (inputs, _) = _training(VARIANTS[PLAIN], work)
     with MatrixProducts() as products, torch.no_grad():
         model(inputs)
@@ -239,7 +239,7 @@ def _measure_on_rank(work: GPTWorkload, rounds: int) -> list[VariantResult]:
 
 
 def _training(variant: Variant, work: GPTWorkload) -> tuple[GPT, torch.optim.Optimizer | OptimizerInBackward, Batch]:
-    """The same weights and tokens every time."""
+    """Model, optimizer and batch, with the same weights and tokens every time."""
     torch.manual_seed(0)
     model = GPT(work.config).to(device())
     tokens = torch.randint(work.config.vocab_size, (work.batch, work.config.context_length + 1), device=device())

@@ -43,7 +43,7 @@ DIFFERENCES = {
 
 
 class _State(threading.local):
-    """Of each thread: the blocks that it is in, innermost last, and the weights' casts."""
+    """What each thread has for itself: the blocks that it is in, innermost last, and the casts of weights."""
 
     def __init__(self) -> None:
         self.blocks: list[autocast] = []

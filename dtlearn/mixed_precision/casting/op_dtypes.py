@@ -41,6 +41,6 @@ class DtypeLog(TorchFunctionMode):
 
 
 def dtypes(value: Any) -> tuple[str, ...]:
-    """Of all floating-point tensors in a value, in order: `("float32", "bfloat16")`."""
+    """The formats of all floating-point tensors in a value, in order: `("float32", "bfloat16")`."""
     tensors = [leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor) and leaf.is_floating_point()]
     return tuple(str(tensor.dtype).removeprefix("torch.") for tensor in tensors)

@@ -240,7 +240,7 @@ class GradScaler:
         return copied
 
     def _device_of(self, optimizer: torch.optim.Optimizer) -> torch.device:
-        """Of the parameters; of the losses, if this rank has no parameters."""
+        """The device of the parameters, or of the losses if this rank has no parameters."""
         parameters = (parameter for group in optimizer.param_groups for parameter in group["params"])
         devices = (parameter.device for parameter in parameters)
         return next(devices, self._finite_losses[-1].device if self._finite_losses else torch.device("cpu"))

@@ -39,16 +39,16 @@ class Histogram:
 
     @property
     def exponents(self) -> range:
-        """One for each count."""
+        """The exponents, one for each count."""
         return range(self.first, self.first + len(self.counts))
 
     @property
     def total(self) -> int:
-        """All numbers, zeros too."""
+        """How many numbers there are, zeros included."""
         return sum(self.counts) + self.zeros
 
     def shifted(self, exponent: int) -> Histogram:
-        """As it is after a multiplication by 2^exponent, such as a loss scale."""
+        """The histogram after a multiplication by 2^exponent, such as a loss scale."""
         return Histogram(self.first + exponent, self.counts, self.zeros)
 
 

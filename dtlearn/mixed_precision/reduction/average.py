@@ -58,7 +58,7 @@ def average(
 
 
 def divisors(num_ranks: int, when: str) -> tuple[float, float]:
-    """By what is divided before the sum and by what after it; the product is N.
+    """The divisors before and after the sum; their product is N.
 
     "both" gives a power of two near the root of N, as FSDP2 does in float16:
 

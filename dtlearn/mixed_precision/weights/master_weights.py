@@ -81,7 +81,7 @@ class MasterWeights(torch.optim.Optimizer):
 
     @torch.no_grad()
     def copy_model_to_masters(self) -> None:
-        """After `model.load_state_dict`: otherwise the next step would bring the old weights back."""
+        """Call it after `model.load_state_dict`: otherwise the next step would bring the old weights back."""
         for parameter, master in self.pairs:
             master.copy_(parameter)
         self._note_versions()

@@ -55,11 +55,11 @@ class Mixing:
         return {source: weight for source, weight in enumerate(row) if weight}
 
     def sources(self, step: int, rank: int) -> list[int]:
-        """From whom the rank receives in a step."""
+        """The ranks from which a rank receives in a step."""
         return [source for source in self.weights(step, rank) if source != rank]
 
     def targets(self, step: int, rank: int) -> list[int]:
-        """To whom the rank sends in a step."""
+        """The ranks to which a rank sends in a step."""
         return [other for other in range(self.num_ranks) if rank in self.sources(step, other)]
 
     def product(self, num_steps: int) -> torch.Tensor:

@@ -27,7 +27,7 @@ def train_request_response(worker: Worker, compute: StepFunction, num_steps: int
 
 
 def train_pipelined(worker: Worker, compute: StepFunction, num_steps: int) -> list[Pulled]:
-    """The same, but the next step's parameters are asked for before this step is computed, and travel meanwhile.
+    """As `train_request_response`, but the next step's parameters are asked for before a step, and travel during it.
 
     They lack this step's push, and all that come while it is computed: a push is a whole round of the workers staler.
     With N asynchronous ones it misses 2N - 1 updates in the mean, where it missed N - 1. A rule that forbids that holds

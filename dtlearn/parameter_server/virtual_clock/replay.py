@@ -119,7 +119,7 @@ class _Replay:
         return self.gradients[push]
 
     def _whole(self, flats: Sequence[torch.Tensor]) -> NamedTensors:
-        """Whole tensors from what each server holds."""
+        """The whole tensors, put together from what each server holds."""
         for server, flat in enumerate(flats):
             pieces = self.placement.pieces(server, self.tensors)
             for name, part in views(flat, pieces).items():

@@ -108,7 +108,7 @@ def _where(rank: int, at: list[int], orders: Sequence[PostOrder]) -> str:
 
 
 def _who_waits(orders: Sequence[PostOrder], at: list[int], waiting: list[list[Post]]) -> Deadlock | None:
-    """Of ranks that do not go on: a circle of them, or one whose partner is done."""
+    """The deadlock of ranks that cannot go on: a circle of them, or one whose partner is done. None: no rank waits."""
     waits = {rank: posts[0] for rank, posts in enumerate(waiting) if posts}
     if not waits:
         return None

@@ -85,7 +85,7 @@ class ScheduleTimeline:
 
     @property
     def makespan(self) -> float:
-        """From the start to the end of the last action of all ranks."""
+        """The time from the start to the end of the last action of all ranks."""
         return max((spans[-1].end for spans in self.spans if spans), default=0.0)
 
     @property

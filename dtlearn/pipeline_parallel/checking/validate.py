@@ -147,7 +147,7 @@ class _Wait(NamedTuple):
 
 
 def _waits(schedule: Schedule) -> dict[int, _Wait]:
-    """Of the ranks that do not come to the end of their order: what each waits for, if any rank ever does it."""
+    """What each rank that does not come to the end of its order waits for, if any rank ever does that."""
     progress = follow_orders(schedule)
     done = {result(action) for _, action in progress.done}
     places = dict[Action, tuple[int, int, Action]]()

@@ -106,7 +106,7 @@ class LinkSeconds:
 
     @property
     def total(self) -> tuple[float, ...]:
-        """Forward and backward of each link."""
+        """The sum of forward and backward for each link."""
         return tuple(forward + backward for forward, backward in zip(self.forward, self.backward, strict=True))
 
 

@@ -37,7 +37,7 @@ def by_cost(costs: Sequence[float], num_stages: int) -> tuple[int, ...]:
 
 
 def by_stage_cost(cost: StageCost, num_links: int, num_stages: int) -> tuple[int, ...]:
-    """The same where a link costs more in one stage than in another, as memory does: early stages keep more of it.
+    """The best cut where a link costs more in one stage than in another, as with memory: early stages keep more.
 
     Args:
         cost: what links[start:stop] cost as a given stage; with more links never less.

@@ -40,12 +40,12 @@ class MessageBatch(NamedTuple):
 
     @property
     def sends(self) -> tuple[StageMessage, ...]:
-        """Those that this rank sends."""
+        """The messages that this rank sends."""
         return tuple(message for message in self.messages if message.src == self.rank)
 
     @property
     def receives(self) -> tuple[StageMessage, ...]:
-        """Those that this rank receives."""
+        """The messages that this rank receives."""
         return tuple(message for message in self.messages if message.dst == self.rank)
 
 

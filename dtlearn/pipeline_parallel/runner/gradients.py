@@ -57,7 +57,7 @@ class TiedParameter:
 
     @property
     def copies(self) -> list[torch.Tensor]:
-        """Those of this rank: two, one or none. One parameter that is in both stages is no copy of itself."""
+        """The copies on this rank: two, one or none. One parameter that is in both stages is no copy of itself."""
         parameters = [_parameter(*place) for place in self._places]
         return list({id(parameter): parameter for parameter in parameters}.values())
 

@@ -179,7 +179,7 @@ class PipelineRunner:
         return with_communication(forward_only(self.schedule))[self.rank]
 
     def _forward_passes(self, batch: Microbatches) -> dict[int, torch.Tensor]:
-        """Of the last stage, what it makes of each micro-batch."""
+        """What the last stage makes of each micro-batch, output or loss, by number; {} on ranks without that stage."""
         self._evaluation_transfers.forget_shapes()
         stages = {number: ForwardOnlyStage(stage) for number, stage in self._stages.items()}
         with _in_evaluation_mode(self.modules.values()):

@@ -96,7 +96,7 @@ class SplitLinear(torch.autograd.Function):
 
 
 def defer_products(module: nn.Module) -> None:
-    """The same for layers that have a `product`, `F.linear`, beside their communication: those that ranks divide."""
+    """As `defer_linear_weights`, for divided layers, which have a `product`, `F.linear`, beside communication."""
     for layer in module.modules():
         if getattr(layer, "product", None) is F.linear:
             layer.product = split_linear  # type: ignore[assignment]
@@ -134,7 +134,7 @@ def add_gradient(parameter: torch.Tensor, gradient: torch.Tensor) -> None:
 
 
 def _cast(tensor: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
-    """In the dtype of another: under autocast gradients have another one than weights."""
+    """The tensor in the dtype of another one: under autocast, gradients have another dtype than weights."""
     return tensor if tensor.dtype == like.dtype else tensor.to(like.dtype)
 
 

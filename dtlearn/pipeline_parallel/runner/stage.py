@@ -34,7 +34,7 @@ class SavedMicrobatch:
 class PipelineStage:
     """Consecutive layers of a model.
 
-    Of the outputs only their place in the graph is kept, not their memory: it is free as soon as they are sent, unless
+    Only the outputs' place in the graph is kept, not their memory: it is free as soon as they are sent, unless
     the last layer itself needs them in its backward pass. Megatron reaches the same by `deallocate_pipeline_outputs`.
 
     **Communication**: none.

@@ -47,7 +47,7 @@ def activation_first_stage(reader: Reader) -> float:
 
 
 def activation_fraction(reader: Reader) -> float:
-    """Per cent of what tensor parallelism alone keeps."""
+    """Activation memory in per cent of what tensor parallelism alone keeps."""
     s, h, a, t = (reader.need(name) for name in ("seq", "hidden", "heads", "tp"))
     sizes = ActivationSizes(1, int(s), int(h), int(a))
     both = reader.says("combined", "both", "present")
@@ -165,7 +165,7 @@ def flops(reader: Reader) -> float:
 
 
 def ring(factor: int) -> AnalyticTarget:
-    """(n-1)/n of the payload once or twice."""
+    """Bytes that a rank of a ring sends: (n-1)/n of the payload, once or twice; without a payload the factor alone."""
 
     def share(reader: Reader) -> float:
         n = reader.number("ranks") or reader.need("gpus")
@@ -175,7 +175,7 @@ def ring(factor: int) -> AnalyticTarget:
 
 
 def dp_volume(reader: Reader) -> float:
-    """ZeRO, section 7, for many ranks: 2 Psi in stages 0 to 2, 3 Psi in stage 3."""
+    """Volume in units of Psi, as ZeRO, section 7, has it for many ranks: 2 in stages 0 to 2, 3 in stage 3."""
     return 3.0 if _stage(reader) == 3 else 2.0
 
 
@@ -194,7 +194,7 @@ def cross_node_volume(reader: Reader) -> float:
 
 
 def bubble(convention: str) -> AnalyticTarget:
-    """(p-1)/(vm) of the ideal time, or (p-1)/(vm+p-1) of the total."""
+    """The bubble: (p-1)/(vm) as a share of the ideal time, or (p-1)/(vm+p-1) as a share of the total."""
 
     def share(reader: Reader) -> float:
         p, m = reader.need("pp"), reader.need("microbatches")
@@ -243,7 +243,7 @@ def pipeline_speedup(reader: Reader) -> float:
 
 
 def world_size(reader: Reader) -> float:
-    """The product of the axes."""
+    """Number of ranks: the product of the axes."""
     product = 1.0
     for axis in ("tp", "pp", "dp", "cp"):
         product *= reader.number(axis, 1.0) or 1.0
@@ -257,7 +257,7 @@ def tokens_per_step(reader: Reader) -> float:
 
 
 def checkpoint_bytes(reader: Reader) -> float:
-    """Of weights in 16 bits, master weights and two moments: 14 bytes a parameter, as BLOOM's 2.3 TB, 2211.05100."""
+    """Bytes of 16-bit weights, master weights and two moments: 14 a parameter, as in BLOOM's 2.3 TB, 2211.05100."""
     return reader.need("params") * (reader.number("bytes_per_param") or 14)
 
 

@@ -46,7 +46,7 @@ class TimedLayout(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Such as "tp 4 x pp 12 x dp 8, 2"."""
+        """The layout in words, such as "tp 4 x pp 12 x dp 8, micro-batch 2"."""
         return f"{Axes(self.tp, self.pp, self.dp)}, micro-batch {self.microbatch}"
 
 

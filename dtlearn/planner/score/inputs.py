@@ -76,7 +76,7 @@ class Reader:
         return default
 
     def need(self, name: str) -> float:
-        """A number that nothing can stand for.
+        """A number without which nothing can be predicted.
 
         Raises:
             CannotPredict: it is missing.
@@ -96,7 +96,7 @@ class Reader:
         return any(re.search(rf"(?<![a-z]){word}", self.entry.words) for word in words)
 
     def chip(self) -> Accelerator:
-        """The accelerator that is named, or whose peak is given, or an A100; with the peak that is given."""
+        """The accelerator that is named, or whose peak is given, or an A100. A given peak replaces its own."""
         named = next(
             (str(self.entry.inputs[k]) for k in ("device", "gpu", "hardware", "chip") if k in self.entry.inputs), ""
         )
@@ -113,7 +113,7 @@ class Reader:
         return replace(chip, peak=flops, ceiling=chip.ceiling * chip.peak / flops) if flops else chip
 
     def model(self) -> ModelSizes:
-        """By sizes, name or number of parameters.
+        """The model, by its sizes, its name or its number of parameters.
 
         Raises:
             CannotPredict: there is none of the three.
@@ -286,12 +286,12 @@ def _with_batch(reader: Reader, run: TrainingRun) -> TrainingRun:
 
 
 def _stages_to_try(reader: Reader, run: TrainingRun) -> list[int]:
-    """Stage 2 besides the distributed optimizer, where nothing is said."""
+    """The ZeRO stages to try: also stage 2 beside the distributed optimizer, where the entry does not say."""
     return [1, 2] if run.zero_stage == 1 and reader.number("zero_stage") is None else [run.zero_stage]
 
 
 def _chunks_to_try(reader: Reader, run: TrainingRun) -> list[int]:
-    """Systems since 2023 interleave as far as the layers go; those before as they say."""
+    """The numbers of chunks to try: systems since 2023 interleave as far as the layers go, earlier ones as they say."""
     if run.axes.pp == 1 or reader.number("virtual_stages") or reader.says("1f1b") or _is_early(reader):
         return [run.axes.virtual_stages]
     if not run.fused_attention:

@@ -67,12 +67,12 @@ def aggregate(reader: Reader) -> float:
 
 
 def pct_peak(reader: Reader) -> float:
-    """Per cent of the peak."""
+    """FLOP/s of each GPU in per cent of its peak."""
     return 100 * (reader.number("tflops_per_gpu") or per_gpu(reader)) * 1e12 / reader.chip().peak
 
 
 def mfu(reader: Reader) -> float:
-    """Per cent, by the definition of the source's kind: model FLOPs, recomputation left out."""
+    """MFU in per cent, as the source defines it: model FLOPs, without recomputation."""
     if not reader.entry.inputs and reader.says("palm"):
         attention = 0 if reader.says("without", "noattn", "no attention") else PALM["attention"]
         reader.assumed.append("238.3k tokens/s, which the paper prints")
@@ -93,7 +93,7 @@ def mfu(reader: Reader) -> float:
 
 
 def hfu(reader: Reader) -> float:
-    """Per cent, with what is computed again: a third more with full checkpoints."""
+    """HFU in per cent, recomputation included: a third more with full checkpoints."""
     if reader.number("tokens_per_s_per_gpu"):
         again = reader.entry.inputs.get("activation_checkpointing")
         return mfu(reader) * (4 / 3 if again else 1)
@@ -108,18 +108,18 @@ def hfu(reader: Reader) -> float:
 
 
 def tokens_per_s(reader: Reader) -> float:
-    """Of all GPUs."""
+    """Tokens per second of all GPUs."""
     run = run_of(reader)
     return run.tokens / (reader.number("iteration_time_s") or planned_step(run).total)
 
 
 def tokens_per_s_per_gpu(reader: Reader) -> float:
-    """Of one GPU."""
+    """Tokens per second of one GPU."""
     return tokens_per_s(reader) / run_of(reader).cluster.size
 
 
 def sequences_per_s(reader: Reader) -> float:
-    """Sequences of all GPUs."""
+    """Sequences per second of all GPUs."""
     run = run_of(reader)
     return run.batch / (reader.number("iteration_time_s") or planned_step(run).total)
 
@@ -143,7 +143,7 @@ def gpu_hours(reader: Reader) -> float:
 
 
 def gain(reader: Reader) -> float:
-    """Per cent of throughput gained over full recomputation without sequence parallelism."""
+    """Throughput gained over full recomputation without sequence parallelism, in per cent."""
     run = run_of(reader)
     before = replace(run, recompute="full", sequence_parallel=False)
     after = replace(run, recompute="selective", sequence_parallel=True)

@@ -75,7 +75,7 @@ def predict(entry: PublishedNumber) -> JudgedNumber:
 
 
 def scale(entry: PublishedNumber) -> float:
-    """From bytes to the unit that is printed; 1 for all else."""
+    """The factor from bytes to the unit that is printed; 1 for quantities that are not bytes."""
     if not entry.target.startswith(("memory.", "checkpoint.")) or entry.target.endswith(
         ("per_param", "max_params", "max_params_measured")
     ):
@@ -87,12 +87,12 @@ def scale(entry: PublishedNumber) -> float:
 
 
 def score(entries: Iterable[PublishedNumber]) -> list[JudgedNumber]:
-    """All entries, in order."""
+    """The verdicts on all entries, in order."""
     return [predict(entry) for entry in entries]
 
 
 def counted(judged: Iterable[JudgedNumber]) -> tuple[int, int]:
-    """How many are inside, of how many whose kind is not "formula"."""
+    """How many numbers are inside their tolerance, and out of how many; those of kind "formula" do not count."""
     rows = [row for row in judged if row.entry.kind != FORMULA]
     return sum(row.inside for row in rows), len(rows)
 
@@ -118,7 +118,7 @@ def score_table(judged: list[JudgedNumber]) -> str:
 
 
 def score_values(judged: list[JudgedNumber]) -> dict[str, Any]:
-    """The same as data."""
+    """The table as data."""
     inside, number = counted(judged)
     rows = [
         {

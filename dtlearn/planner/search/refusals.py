@@ -41,7 +41,7 @@ def nothing_divides(base: TrainingRun, asked: Constraints) -> str:
 
 
 def _closest(base: TrainingRun, asked: Constraints) -> TrainingRun:
-    """Of all that keep what was asked for, the first with the fewest faults; the ranks are to be all of the cluster."""
+    """The first run with the fewest faults that keeps what was asked for, on all of the cluster where possible."""
     runs = [
         replace(base, axes=replace(axes, virtual_stages=asked.virtual_stages or 1), microbatch=microbatch)
         for axes in tried_axes(base, asked)
@@ -51,7 +51,7 @@ def _closest(base: TrainingRun, asked: Constraints) -> TrainingRun:
 
 
 def _other_values(base: TrainingRun, asked: Constraints, name: str) -> str:
-    """With which other numbers of an axis there are layouts, in words: the next ones."""
+    """The nearest other numbers of an axis with which there are layouts, in words."""
     runs = dividing(base, replace(asked, **{name: 0}))  # type: ignore[arg-type]
     of_axes = name != "microbatch"
     values = {getattr(run.axes if of_axes else run, name) for run in runs}

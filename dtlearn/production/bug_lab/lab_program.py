@@ -30,7 +30,7 @@ class LabProgram:
 
     @property
     def file_name(self) -> str:
-        """As it stands in stacks and records."""
+        """The program's file name, as stacks and records show it."""
         return f"{self.name}.py"
 
     @property

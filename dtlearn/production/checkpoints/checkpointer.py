@@ -203,7 +203,7 @@ class Checkpointer:
         return True
 
     def _write(self, times: SaveTimes, shards: Shards, objects: Mapping[str, bytes]) -> None:
-        """The two phases of a transaction. In the thread, if the save is asynchronous."""
+        """Run the two phases of the transaction; in the thread, if the save is asynchronous."""
         with phase(WRITE):
             self._write_and_commit(times, shards, objects)
 
@@ -227,7 +227,7 @@ class Checkpointer:
             warnings.warn(times.note, stacklevel=5)
 
     def _remove_older(self, step: int, unmoved: OSError | None) -> str:
-        """Rank 0, after a step is saved: what could not be done. That is no failed save: a job goes on from it."""
+        """On rank 0, after a save: delete older ones; returns what could not be done. The save is good all the same."""
         _, _, undeleted = tried(lambda: remove_older(self.folder, step, self.keep, moved=unmoved is None))
         if unmoved is not None and undeleted is None:  # now there may be room
             try:
@@ -313,7 +313,7 @@ class Checkpointer:
         return LoadedCheckpoint(manifest.step, manifest.num_ranks, tensors, shared, own, [], nbytes)
 
     def _go_on_from(self, step: int, damaged: list[int]) -> None:
-        """Rank 0: newer ones that are damaged must not be counted as kept, nor be taken by the next start."""
+        """On rank 0: set damaged newer ones aside, lest they be counted as kept, or taken by the next start."""
         if damaged:
             point_at(self.folder, step)  # before the one goes that it names
         for other in damaged:

@@ -114,7 +114,7 @@ class DtlearnReader(dcp.StorageReader):
         self.checkpoint = Path(checkpoint)
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
-        """Another load begins, perhaps of another folder."""
+        """Begin another load, perhaps of another folder."""
         if checkpoint_id is not None:
             self.checkpoint = Path(checkpoint_id)
 
@@ -134,11 +134,11 @@ class DtlearnReader(dcp.StorageReader):
         self.manifest = read_manifest(self.checkpoint)
 
     def prepare_local_plan(self, plan: dcp.LoadPlan) -> dcp.LoadPlan:
-        """As it is."""
+        """The plan as it is."""
         return plan
 
     def prepare_global_plan(self, plans: list[dcp.LoadPlan]) -> list[dcp.LoadPlan]:
-        """As they are."""
+        """The plans as they are."""
         return plans
 
     def read_data(self, plan: dcp.LoadPlan, planner: dcp.LoadPlanner) -> Future[None]:

@@ -153,7 +153,7 @@ def run_job(options: JobOptions) -> JobResult:
 
 
 def _next_rows(sampler: ResumableSampler, plan: BatchPlan) -> list[int]:
-    """This rank's samples of the next global batch; the next epoch, if this one has no whole batch left."""
+    """This rank's samples of the next global batch, from the next epoch if this one has no whole batch left."""
     size = plan.accumulate * plan.micro_batch
     if len(sampler) < size:
         sampler.set_epoch(sampler.epoch + 1)
@@ -162,7 +162,7 @@ def _next_rows(sampler: ResumableSampler, plan: BatchPlan) -> list[int]:
 
 @torch.no_grad()
 def _average_gradients(model: nn.Module, feedback: ErrorFeedback | None) -> None:
-    """The mean over the ranks, of whole gradients or of what each rank sends."""
+    """Average over the ranks: whole gradients, or what each rank sends of them."""
     parameters = list(model.parameters())
     flat = torch.cat([p.grad.flatten() for p in parameters if p.grad is not None])  # (P,)
     if feedback is not None:

@@ -51,7 +51,7 @@ class Cut(NamedTuple):
 
 
 def replicated_cuts(model: nn.Module, *, copy: int, copies: int) -> dict[str, Cut]:
-    """Of a model that each of several ranks has whole, as in data parallelism.
+    """The cuts of a model that each of several ranks has whole, as in data parallelism, by parameter.
 
     **Communication** and **Memory**: none.
 
@@ -63,7 +63,7 @@ def replicated_cuts(model: nn.Module, *, copy: int, copies: int) -> dict[str, Cu
 
 
 def tensor_parallel_cuts(model: ParallelGPT, *, copy: int = 0, copies: int = 1) -> dict[str, Cut]:
-    """Of a `ParallelGPT`, whose ranks have parts of some parameters, and the others whole.
+    """The cuts of a `ParallelGPT`, whose ranks have parts of some parameters and the others whole, by parameter.
 
     **Communication** and **Memory**: none.
 
@@ -122,7 +122,7 @@ def shards_of(
 def _optimizer_state(
     sharded: ShardedParameters, optimizer: torch.optim.Optimizer
 ) -> Iterator[tuple[str, str, torch.Tensor, bool]]:
-    """Of each parameter and key the tensor, and whether it is a single number, such as "step"."""
+    """Name, key and tensor of all state that is kept, and whether it is a single number, such as "step"."""
     for named in sharded.named_groups(optimizer):
         for name, piece in named:
             for key, value in optimizer.state.get(piece, {}).items():
@@ -162,7 +162,7 @@ def wanted_by(sharded: ShardedParameters, cuts: Mapping[str, Cut], manifest: Man
 
 
 def _keys(manifest: Manifest, name: str) -> list[str]:
-    """What the optimizer kept of a parameter."""
+    """The keys under which the optimizer kept state of a parameter, such as "exp_avg"."""
     start = f"{OPTIMIZER}{name}."
     keys = (saved.removeprefix(start) for saved in manifest.tensors if saved.startswith(start))
     return [key for key in keys if "." not in key]  # "a.b" may be a parameter beside "a"
@@ -225,5 +225,5 @@ def load_shards(
 
 
 def _padded(values: torch.Tensor, length: int) -> torch.Tensor:
-    """Rows of padding, which are in no checkpoint, are zeros."""
+    """The values with zeros up to `length`: rows of padding are in no checkpoint."""
     return torch.nn.functional.pad(values, (0, length - values.numel()))

@@ -23,7 +23,7 @@ class Refusal(NamedTuple):
     is_damage: bool = False
 
     def raised(self, cause: BaseException | None = None) -> CheckpointError:
-        """As an exception, to be raised."""
+        """The refusal as an exception, to be raised."""
         error = (DamagedError if self.is_damage else CheckpointError)(self.message)
         error.__cause__ = cause
         return error
@@ -66,7 +66,7 @@ class JobRanks:
         return values
 
     def gather(self, value: T) -> list[T]:
-        """On the first rank the value of each; elsewhere []."""
+        """The values of all ranks on the first one; [] elsewhere."""
         values: list[Any] = [value] * self.size
         if self.group is not None:
             first = dist.get_global_rank(self.group, 0)
@@ -74,7 +74,7 @@ class JobRanks:
         return values if self.rank == 0 else []
 
     def from_first(self, action: Callable[[], T]) -> T:
-        """What `action()` gives on the first rank, on every rank.
+        """Return on every rank what `action()` gives on the first one.
 
         Raises:
             CheckpointError: on every rank, if it raised there.
@@ -104,12 +104,12 @@ class JobRanks:
         return value  # type: ignore[return-value]  # there was no error
 
     def named(self, refusal: Refusal, rank: int) -> Refusal:
-        """The refusal, with the rank that it is of."""
+        """The refusal, with the rank that refuses."""
         return refusal if self.size == 1 else refusal._replace(message=f"rank {rank}: {refusal.message}")
 
 
 def tried(action: Callable[[], T]) -> tuple[T | None, Exception | None, Refusal | None]:
-    """The value of `action()`, or what it raised, and this as it is sent."""
+    """The value of `action()`; or what it raised, and that as a refusal, as it is sent."""
     try:
         return action(), None, None
     except DamagedError as error:
@@ -123,7 +123,7 @@ def tried(action: Callable[[], T]) -> tuple[T | None, Exception | None, Refusal 
 
 
 def in_words(error: OSError) -> str:
-    """The file, if the error names one, and what the system says."""
+    """An error in words: the file, if the error names one, and what the system says."""
     return f"{error.filename}: {error.strerror}" if error.filename else error.strerror or str(error)
 
 

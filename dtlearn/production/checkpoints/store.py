@@ -48,7 +48,7 @@ def step_folder(folder: Path, step: int) -> Path:
 
 
 def _name(step: int, times: int) -> str:
-    """Of the folder of a step that is saved for the first time, or again."""
+    """The name of a step's folder: the step is saved for the first time, or, with more `times`, again."""
     return f"step-{step:08d}" if times == 1 else f"step-{step:08d}-{times}"
 
 
@@ -67,7 +67,7 @@ def _times_saved(folder: Path) -> dict[int, list[int]]:
 
 
 def newest_step(folder: Path | str) -> int | None:
-    """The step that the pointer names: what a process takes that only reads. None before the first save.
+    """The step that the pointer names, for processes that only read. None before the first save.
 
     Raises:
         CheckpointError: the pointer names no step, or one that is not there: that is no beginning, but a loss.
@@ -88,7 +88,7 @@ def newest_step(folder: Path | str) -> int | None:
 
 
 def _pointed(pointer: Path) -> str | None:
-    """What stands in the pointer, whatever it is; None: there is none."""
+    """The text of the pointer, whatever it is; None: there is no pointer."""
     try:
         return pointer.read_text("utf-8", errors="replace").strip()
     except FileNotFoundError:
@@ -118,7 +118,7 @@ def read_manifest(checkpoint: Path) -> Manifest:
 
 
 def complete_steps(folder: Path) -> tuple[dict[int, int], list[str]]:
-    """The steps of which all files are there in their length, each with a checksum of its manifest; and what is not.
+    """The steps whose files are all there in full length, each with a checksum of its manifest; and what is not.
 
     Two checkpoints of one step, of two runs, have two checksums: so ranks can tell whether they see the same.
 
@@ -234,7 +234,7 @@ def remove_older(folder: Path, step: int, keep: int, *, moved: bool = True) -> N
 
 
 def _replaced(folder: Path, complete: Iterable[int]) -> list[Path]:
-    """Of complete steps, the checkpoints from before they were saved again."""
+    """The checkpoints of complete steps that were saved again later."""
     times = _times_saved(folder)
     replaced = [folder / _name(step, number) for step in complete for number in times[step][:-1]]
     return [path for path in replaced if path.is_dir()]  # a file of that name is a person's

@@ -135,12 +135,12 @@ class TrainingState:
         return wanted
 
     def _buffers(self) -> dict[str, torch.Tensor]:
-        """The model's, such as those of BatchNorm; not those that its state leaves out."""
+        """The model's buffers, such as those of BatchNorm, without those that its state leaves out."""
         there = self.model.state_dict()
         return {name: buffer for name, buffer in self.model.named_buffers() if name in there}
 
     def _buffer_shards(self) -> dict[str, tuple[Piece, torch.Tensor]]:
-        """They are alike on all ranks: rank 0 saves them."""
+        """The buffers to save: they are alike on all ranks, so only rank 0 has elements to save."""
         return {
             MODEL + name: (
                 whole_piece(buffer.shape) if self.rank == 0 else Piece(tuple(buffer.shape), ()),
@@ -150,7 +150,7 @@ class TrainingState:
         }
 
     def _residual_shards(self) -> Shards:
-        """Those of all ranks as one tensor, (N, n), of which each rank has its row."""
+        """The residuals of all ranks as one tensor, (N, n), of which each rank has its row."""
         if self.feedback is None:
             return {}
         kept = self.feedback.state_dict(self.model)["residuals"]

@@ -51,7 +51,7 @@ class StoredStory:
 
 @dataclass(frozen=True)
 class StoredStories:
-    """All of them.
+    """All stored stories.
 
     Attributes:
         date: when they were run, "2026-11-27".
@@ -79,12 +79,12 @@ class StoredStories:
 
     @property
     def detections(self) -> list[Detection]:
-        """Of all stories."""
+        """The detections of all stories."""
         return [detection for story in self.stories for detection in story.detections]
 
 
 def in_short(story: FaultStory) -> StoredStory:
-    """What is kept of a story."""
+    """The part of a story that is stored."""
     return StoredStory(
         story.name,
         story.launcher,
@@ -111,7 +111,7 @@ def run_all(names: Iterable[str] = SCENARIOS) -> StoredStories:
 
 
 def load_stories(file: Path = FILE) -> StoredStories:
-    """The stored ones."""
+    """Read the stored stories."""
     kept: dict[str, Any] = json.loads(file.read_text("utf-8"))
     stories = tuple(
         StoredStory(

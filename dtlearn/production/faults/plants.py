@@ -94,7 +94,7 @@ def fill_memory() -> None:
 
 
 def spoil(kind: str, values: torch.Tensor) -> torch.Tensor:
-    """The values, (n,) float64, as a defect of that kind changes them; a new tensor."""
+    """A copy of the values, (n,) float64, changed as a defect of that kind changes them."""
     spoiled = values.clone()
     if kind == "nan":
         spoiled[0] = torch.nan

@@ -159,7 +159,7 @@ def run_scenario(
 def detection_times(
     names: Iterable[str] = ("kill", "hang", "memory"), launchers: Iterable[str] = LAUNCHERS
 ) -> list[Detection]:
-    """How long it took until who noticed which fault, from a run of each, in which the supervisor does not act."""
+    """Who noticed each fault, and after how long, from a run of each in which the supervisor does not act."""
     stories = [run_scenario(name, launcher=launcher, acts=False) for name in names for launcher in launchers]
     return [detection for story in stories for detection in story.detections]
 
@@ -173,7 +173,7 @@ def missing_in(folder: Path, attempt: int, ranks: int) -> list[MissingCall]:
 
 @contextlib.contextmanager
 def _watching(folder: Path, ranks: int, attempts: int, log: StoryLog, acts: bool) -> Iterator[int]:
-    """Watch the heartbeats of a job. Gives the port of their store."""
+    """Watch the heartbeats of a job. Yields the port of their store."""
 
     def late(attempt: int, rank: int | None, by: str) -> None:
         log("noticed", attempt=attempt, by=by, about=rank)

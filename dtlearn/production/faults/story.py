@@ -92,7 +92,7 @@ class FaultStory:
 
     @property
     def losses(self) -> dict[int, float]:
-        """The loss of each step; of a step that was made twice, that of the last time."""
+        """The loss of each step; for a step that was made twice, that of the last time."""
         return {e.step: e.loss for e in self.select("step") if e.step is not None and e.loss is not None}
 
     @property
@@ -119,7 +119,7 @@ class FaultStory:
 
     @property
     def restart_seconds(self) -> float | None:
-        """From the fault to the end of the first step of the next attempt; None if there was no other attempt."""
+        """Seconds from the fault to the end of the first step of the next attempt; None: there was no other attempt."""
         steps = self.select("step", attempt=1)
         return steps[0].seconds - self.fault.seconds if steps and self.fault else None
 

@@ -47,7 +47,7 @@ class DiskCall(NamedTuple):
 
 
 class Stopped(BaseException):
-    """The rank is no more. No `Exception`: a killed process catches nothing."""
+    """The rank is gone. Not an `Exception`: a killed process catches nothing."""
 
 
 class StoppedDisk:
@@ -96,7 +96,7 @@ class StoppedDisk:
         self._add("remove", name)
 
     def fsync_folder(self) -> None:
-        """Force to the disk which names there are."""
+        """Force the names of the folder's files to the disk."""
         self._lives("before fsync_folder()")
         self._add("fsync_folder")
 
@@ -126,7 +126,7 @@ class _File:
 def left_after(
     before: Mapping[str, bytes], calls: Iterable[DiskCall], *, power_cut: bool = False
 ) -> dict[str, set[Content]]:
-    """By name, the contents that a file may have after a kill, or after a power cut; {None}: there is none.
+    """The contents that each file may have after a kill, or after a power cut, by name; {None}: there is no file.
 
     Args:
         before: files that were there, on the disk.
@@ -166,6 +166,6 @@ def _contents(file: _File | None) -> list[Content]:
 
 
 def _from_last(made: list[tuple[T, DiskCall | None]], sync: DiskCall) -> list[tuple[T, DiskCall | None]]:
-    """Leave out what is no longer possible: what came before the last that was there when it was forced to the disk."""
+    """Leave out what can no longer be: what came before the last that was there when it was forced to the disk."""
     forced = [at for at, (_, call) in enumerate(made) if call is None or call.is_before(sync)]
     return made[max(forced, default=0) :]

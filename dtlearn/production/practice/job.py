@@ -51,7 +51,7 @@ class PracticeScaler:
         self.scale, self.good_steps = 2.0**24, 0
 
     def update(self, overflow: bool) -> None:
-        """After each step."""
+        """Adapt the scale; call it after each step."""
         self.good_steps = 0 if overflow else self.good_steps + 1
         if overflow:
             self.scale /= 16
@@ -72,7 +72,7 @@ class PracticeSampler:
         self.num_rows, self.batch, self.shuffle, self.epoch, self.position = num_rows, batch, shuffle, 0, 0
 
     def take(self) -> torch.Tensor:
-        """The next rows; what is left of an epoch is dropped."""
+        """The next rows; a remainder of an epoch is dropped."""
         if self.position + self.batch > self.num_rows:
             self.epoch, self.position = self.epoch + 1, 0
         order = torch.arange(self.num_rows)
@@ -99,7 +99,7 @@ class PracticeModel(nn.Module):
         self.register_buffer("average", nn.utils.parameters_to_vector(self.layers.parameters()).detach().clone())
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Returns (rows,)."""
+        """The outputs, (rows,), of inputs x."""
         y: torch.Tensor = self.layers(x)
         return y.squeeze(1)
 
@@ -133,7 +133,7 @@ class PracticeJob:
         self.step = 0
 
     def train(self, until: int) -> list[float]:
-        """Go on until so many steps are made; the mean loss of the ranks in each."""
+        """Go on until so many steps are made. Returns the mean loss of the ranks in each."""
         losses = []
         while self.step < until:
             losses.append(self._train_step())

@@ -52,7 +52,7 @@ def _same(a: Any, b: Any) -> bool:
 
 
 def defined_anew(answer: type) -> type:
-    """The class that the text of its file defines, as a new process has it: nothing that it has kept is there."""
+    """The class that the text of its file defines, as a new process has it: without anything that the old one kept."""
     old = sys.modules[answer.__module__]
     module = types.ModuleType(answer.__module__)
     module.__file__ = file = str(old.__file__)

@@ -107,7 +107,7 @@ def changed_by_several(calls: list[DiskCall]) -> list[str]:
 
 
 def read_back(left: Mapping[str, set[Content]], saved: Mapping[int, list[bytes]]) -> tuple[set[int | None], str]:
-    """What a job finds that goes on: the step that `latest` names, and of it the parts `step-8/rank0`, ...
+    """What a job that goes on finds: the step that `latest` names, and the parts of that step, `step-8/rank0`, ...
 
     Args:
         left: see `left_after`.

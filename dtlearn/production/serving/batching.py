@@ -42,7 +42,7 @@ class ServingRun:
 
     @property
     def num_steps(self) -> int:
-        """From the first step to the last, idle ones too."""
+        """Number of steps from the first to the last, idle ones included."""
         return len(self.grid)
 
     @property
@@ -52,7 +52,7 @@ class ServingRun:
 
     @property
     def busy(self) -> float:
-        """Part of the slots, over all steps, that makes a token."""
+        """The share of slots that make a token, over all steps, 0 to 1."""
         return self.tokens_per_step / len(self.grid[0])
 
     def first_step(self, request: int) -> int:
@@ -61,12 +61,12 @@ class ServingRun:
 
     @property
     def waiting(self) -> tuple[int, ...]:
-        """Of each request, steps from its arrival until it gets a slot."""
+        """Steps from each request's arrival until it gets a slot."""
         return tuple(self.first_step(n) - request.arrival for n, request in enumerate(self.requests))
 
     @property
     def latency(self) -> tuple[int, ...]:
-        """Of each request, steps from its arrival to its last token, that one too."""
+        """Steps from each request's arrival to its last token, the last step included."""
         return tuple(
             self.first_step(n) + len(self.texts[n]) - request.arrival for n, request in enumerate(self.requests)
         )
@@ -109,7 +109,7 @@ def serve(
 
 
 def plan(requests: Sequence[GenerationRequest], num_slots: int, policy: BatchPolicy = "continuous") -> ServingRun:
-    """The same without a model, if no text ends before its `max_new_tokens`."""
+    """Plan what `serve` does, without a model, if no text ends before its `max_new_tokens`."""
     _check(num_slots, policy)
     texts = [list[int]() for _ in requests]
     return _run(
@@ -131,7 +131,7 @@ def _run(
     produce: _Produce,
     texts: list[list[int]],
 ) -> ServingRun:
-    """The steps. `produce({slot: request that begins}, {slot: that goes on}) -> {request: its next token}`."""
+    """Make the steps. `produce({slot: request that begins}, {slot: that goes on}) -> {request: its next token}`."""
     queue = sorted(range(len(requests)), key=lambda n: requests[n].arrival)
     there: dict[int, int] = {}  # slot -> request
     grid = list[tuple[int | None, ...]]()

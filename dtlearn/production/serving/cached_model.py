@@ -56,7 +56,7 @@ class CachedGPT:
 
     @torch.no_grad()
     def __call__(self, x: torch.Tensor, positions: torch.Tensor, slots: torch.Tensor) -> torch.Tensor:
-        """Logits after the last token of each text, of a stage without a head its outputs for the next one.
+        """Logits after the last token of each text, or, in a stage without a head, its outputs for the next one.
 
         Args:
             x: tokens, (B, T) int64; of a later stage the outputs of the one before, (B, T, C).

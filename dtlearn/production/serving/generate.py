@@ -52,7 +52,7 @@ def generate(
 
 @torch.no_grad()
 def _without_cache(model: GPT | ParallelGPT, request: GenerationRequest) -> list[int]:
-    """The naive way: token n costs a pass over n tokens."""
+    """The new tokens of a request in the naive way: token n costs a pass over n tokens."""
     device, new = model.head.norm.weight.device, list[int]()
     while not request.is_done(new):
         tokens = torch.tensor([[*request.prompt, *new]], device=device)  # (1, n)
@@ -74,7 +74,7 @@ def _with_cache(model: GPT | ParallelGPT, requests: Sequence[GenerationRequest])
 
 
 def prefill(model: CachedGPT, request: GenerationRequest, slot: int) -> int:
-    """One pass over the prompt, which fills the request's slot; its first new token."""
+    """Pass once over the prompt, which fills the request's slot. Returns the first new token."""
     logits = model(*prompt_inputs(model, request, slot))  # (1, V)
     return next_token(logits[0], request, 0)
 

@@ -91,7 +91,7 @@ def _one_token(
     alive: list[int],
     number: int,
 ) -> None:
-    """This stage's part of token `number` of a group."""
+    """Do this stage's part of token `number` of a group."""
     if number == 0:
         for n in alive:  # prompts have different lengths: one by one
             x, positions, slots = prompt_inputs(model, requests[n], n)
@@ -114,7 +114,7 @@ def _one_token(
 def _one_pass(
     model: CachedGPT, ends: _Ends, x: torch.Tensor, positions: torch.Tensor, slots: torch.Tensor
 ) -> torch.Tensor:
-    """This stage's pass: from tokens, or what the stage before sends; to the next one, or to logits."""
+    """Run this stage: from tokens, or what the stage before sends, to logits, or to outputs for the next stage."""
     x = x if ends.is_first else ends.receive_activations(*positions.shape)  # (B, T), or (B, T, C)
     with phase("pass"):
         out = model(x, positions, slots)
@@ -163,6 +163,6 @@ class _Ends:
             self._under_way.pop(0)[0].wait()
 
     def close(self) -> None:
-        """Wait until all has arrived."""
+        """Wait until everything that was sent has arrived."""
         for work, _ in self._under_way:
             work.wait()

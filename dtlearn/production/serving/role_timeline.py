@@ -31,13 +31,13 @@ class RoleEvent(NamedTuple):
 
     @property
     def seconds(self) -> float:
-        """How long it took."""
+        """How many seconds it took."""
         return self.end - self.start
 
 
 @dataclass
 class RoleLog:
-    """On a rank: the events so far."""
+    """The events of one rank so far."""
 
     rank: int
     role: Role
@@ -45,7 +45,7 @@ class RoleLog:
 
     @contextmanager
     def note(self, name: str, step: int) -> Iterator[None]:
-        """An event lasts as long as the block."""
+        """Note an event that lasts as long as the block."""
         start = monotonic()
         yield
         self.events.append(RoleEvent(self.rank, self.role, name, step, start, monotonic()))
@@ -90,7 +90,7 @@ class SeparateRun:
 
     @property
     def events(self) -> list[RoleEvent]:
-        """Of all ranks, by their starts; the first begins at 0."""
+        """The events of all ranks, sorted by start; the first begins at 0."""
         found = sorted((event for own in self.outcomes for event in own.events), key=lambda event: event.start)
         first = found[0].start if found else 0.0
         return [event._replace(start=event.start - first, end=event.end - first) for event in found]
@@ -101,7 +101,7 @@ class SeparateRun:
 
     @property
     def losses(self) -> tuple[float, ...]:
-        """Of training, one for each step; the same on all ranks that train."""
+        """The losses of training, one for each step; the same on all ranks that train."""
         return self.outcomes[0].losses
 
     @property
@@ -111,7 +111,7 @@ class SeparateRun:
 
     @property
     def answers(self) -> list[ServedAnswer]:
-        """Of all serving ranks."""
+        """The answers of all serving ranks."""
         return [answer for own in self.outcomes for answer in own.answers]
 
     @property

@@ -146,7 +146,7 @@ def validation_loss(model: GPT, job: SeparateJob) -> float:
 
 
 def _evaluate(job: SeparateJob, log: RoleLog, index: int, num_ranks: int) -> RoleOutcome:
-    """Each checkpoint as it comes; several ranks take turns. One that is gone before its turn is missed."""
+    """Evaluate each checkpoint as it comes; several ranks take turns. One that is gone before its turn is missed."""
     evaluations, model = dict[int, float](), GPT(job.config).to(device())
     if job.evaluation != "beside":
         return RoleOutcome()
@@ -159,7 +159,7 @@ def _evaluate(job: SeparateJob, log: RoleLog, index: int, num_ranks: int) -> Rol
 
 
 def _new_checkpoints(job: SeparateJob) -> Iterator[Path]:
-    """Files as they come, each once, the oldest first; until training has finished, and all were there."""
+    """Checkpoints as they come, each once, the oldest first, until training has finished and all have been yielded."""
     folder, seen = Path(job.folder), set[Path]()
     while True:
         finished = (folder / FINISHED).exists()  # first: what it announces is in the folder then
@@ -210,7 +210,7 @@ def _serve(job: SeparateJob, log: RoleLog) -> RoleOutcome:
 
 
 def request_number(job: SeparateJob, number: int) -> GenerationRequest:
-    """Requests of a user who asks for ever: passages of the validation text."""
+    """The request of that number from a user who asks for ever: a passage of the validation text."""
     text, length = load_corpus().val, job.config.context_length // 2
     start = 97 * number % (len(text) - length)
     return GenerationRequest(tuple(text[start : start + length].tolist()), job.new_tokens)

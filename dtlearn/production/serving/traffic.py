@@ -31,7 +31,7 @@ class ModelPass(NamedTuple):
 
 
 class TrafficSum(NamedTuple):
-    """Calls of one kind: how many, and the bytes that they are called with, all together."""
+    """The calls of one kind: how many there are, and how many bytes are handed to all of them together."""
 
     calls: int
     nbytes: int

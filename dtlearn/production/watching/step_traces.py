@@ -67,7 +67,7 @@ class StepTraces:
         return files
 
     def sights(self) -> list[Sight]:
-        """What each sees of the step, on all ranks together.
+        """What each trace shows of the step, on all ranks together.
 
         With `with_stack=True`, which costs time, a profiler also has the Python functions around a collective, each
         with the line at which it begins.

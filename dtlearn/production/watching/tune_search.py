@@ -90,7 +90,7 @@ def search_learning_rate(
 
 @contextmanager
 def _ray(num_cpus: int) -> Iterator[None]:
-    """Ray on this machine alone, without its dashboard, and without reports to its makers."""
+    """Run Ray on this machine alone, without its dashboard, and without reports to its makers."""
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     ray = load_extra("ray")
     for attempt in range(1, _ATTEMPTS + 1):

@@ -67,7 +67,7 @@ class Agent:
         return {"pid": pid}
 
     def patience(self, seconds: float, pids: Iterable[int] = ()) -> Patience:
-        """So much time for those ranks, more where they cannot get a processor."""
+        """A patience of so many seconds for those ranks, more where they cannot get a processor."""
         return Patience(seconds, pids)
 
     def abandon(self, run_dir: str) -> None:

@@ -107,7 +107,7 @@ class Collector:
         return True
 
     def patience(self, seconds: float) -> Patience:
-        """So much time for the ranks that have not ended."""
+        """A patience of so many seconds for the ranks that have not ended."""
         return self._patience(seconds, [s.pid for s in self.ranks if s.status is None])
 
     def listen_for(self, seconds: float, done: Callable[[], Any] = lambda: False) -> None:

@@ -94,7 +94,7 @@ class Reaper:
         return pids
 
     def _hear(self, seconds: float) -> dict[str, Any]:
-        """Its next words. Raises TimeoutError if none come in so much time of patience, EOFError if it has ended."""
+        """The next message. Raises TimeoutError if none comes in so much time of patience, EOFError if it has ended."""
         patience = Patience(seconds, in_queue=lambda _: seconds_in_queue([self.pid, *descendants(self.pid)]))
         while not select.select([self._control], [], [], left := patience.left())[0]:
             if not left:

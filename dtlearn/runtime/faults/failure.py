@@ -52,7 +52,7 @@ class Failure:
 
     @classmethod
     def raised(cls, rank: int, type: str, message: str, traceback: str, time_ns: int) -> Self:
-        """Of a rank that says that it raised."""
+        """The failure of a rank that reports an exception of its own."""
         message, traceback = without_middle(message), without_middle(traceback)
         return cls(rank, "raised", type, message, traceback, time_ns, is_peer_loss(message))
 

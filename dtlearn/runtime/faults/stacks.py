@@ -22,7 +22,7 @@ SourceReader = Callable[[str], str]  # the text of a file of code; "" if unknown
 
 
 def no_source(file: str) -> str:
-    """For code whose text is known to `linecache`, or nowhere."""
+    """No text, "": for code whose text is known to `linecache`, or nowhere."""
     return ""
 
 

@@ -95,7 +95,7 @@ def tree(nbytes: float, on: LinkedGroup) -> float:
 
 
 def gather(shard: float, on: LinkedGroup) -> float:
-    """Into one rank; what passes its port counts. First inside the nodes, then the nodes' parts between them."""
+    """Seconds to gather into one rank, as its port needs: first inside nodes, then the nodes' parts between them."""
     inside = on.inside.doublings * on.inside.latency + (on.inside.width - 1) * shard / on.inside.bandwidth
     part = on.inside.width * shard
     return inside + on.between.doublings * on.between.latency + (on.between.width - 1) * part / on.between.bandwidth
@@ -113,7 +113,7 @@ def all_to_all(nbytes: float, on: LinkedGroup) -> float:
 
 
 def barrier(_: float, on: LinkedGroup) -> float:
-    """Between nodes once; inside them, where there are several, before and after."""
+    """Seconds of a barrier: once between nodes; inside them, where there are several, before and after."""
     rounds = 1 if on.between.width == 1 else 2
     return rounds * on.inside.doublings * on.inside.latency + on.between.doublings * on.between.latency
 

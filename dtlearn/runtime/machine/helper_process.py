@@ -165,7 +165,7 @@ class OnePerProcess(Generic[H]):
         atexit.register(self.end)
 
     def get(self) -> H:
-        """This process's, started if there is none or it died. It may still be loading."""
+        """This process's helper, started if there is none or it died. It may still be loading."""
         with self._lock:
             if self.current is None or not self.current.process.alive:
                 self.end()

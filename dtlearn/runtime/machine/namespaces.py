@@ -41,7 +41,7 @@ def die_with_parent(number: int = 9) -> bool:
 
 
 def set_timer_slack(nanoseconds: int) -> None:
-    """By how much this thread may be woken too late; 50 us where nobody asks for less."""
+    """Set how much too late this thread may be woken; 50 us where nobody asks for less."""
     if sys.platform == "linux":
         _libc().prctl(_PR_SET_TIMERSLACK, nanoseconds, 0, 0, 0)
 

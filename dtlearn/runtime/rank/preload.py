@@ -51,6 +51,6 @@ def load_for(kind: str) -> None:
 
 
 def note_what_was_used() -> None:
-    """On a rank, at its end: what those of the next run need."""
+    """On a rank, at its end: note what the ranks of the next run need."""
     if _DYNAMO in sys.modules:
         _dynamo_was_used[0] = 1

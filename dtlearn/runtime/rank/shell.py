@@ -43,10 +43,10 @@ def _ignore_one_interrupt() -> None:
 
 
 def _describe_some_errors_shortly(shell: Any, was_cut: Callable[[], bool]) -> None:
-    """Of errors that come from the end that the head put to a cell, and of deep ones, no more than Python writes.
+    """Show deep errors, and those with which the head ends a cell, no longer than Python writes them.
 
     IPython reads and colours all source files on the stack, torch's too: half a second for an error that nobody sees,
-    and many seconds for a thousand frames. Of those the learner's own are shown; Python says "repeated" of equal ones.
+    and many seconds for a thousand frames. Only the learner's own are shown; Python says "repeated" of equal ones.
     """
     in_full = shell.InteractiveTB.structured_traceback
 

@@ -28,7 +28,7 @@ class RankOnNode:
 
     @classmethod
     def alone(cls, rank: int, world_size: int) -> Self:
-        """Of a rank whose world is all on the head's own machine."""
+        """The place of a rank whose whole world is on the head's own machine."""
         return cls(rank, world_size, 0, 1, "127.0.0.1", "lo0" if sys.platform == "darwin" else "lo")
 
 

@@ -124,7 +124,7 @@ def _arguments(event: Event) -> dict[str, Any]:
 
 
 def _arrow(number: int, sent: Event, received: Event, call_slices: _Slices) -> Iterable[dict[str, Any]]:
-    """From the beginning of a send to the end of its recv. Each end is tied to the slice around it."""
+    """An arrow from the beginning of a send to the end of its recv. Each end is tied to the slice around it."""
     about = {"name": "message", "cat": "message", "id": number}
     track, start, _ = call_slices[sent.rank, sent.seq]
     yield {**about, "ph": "s", "ts": start, "pid": _PROCESS + sent.rank, "tid": track}

@@ -38,7 +38,7 @@ def members(group: str, ranks: Collection[int]) -> list[int]:
 
 
 def without_refused(events: Iterable[Event]) -> list[Event]:
-    """Without collectives that torch refused, so that nothing was sent: the next have their numbers."""
+    """The events without collectives that torch refused, which sent nothing: the next ones have their numbers."""
     refused: Counter[tuple[int, str]] = Counter()
     kept = []
     for event in events:

@@ -55,7 +55,7 @@ class HiddenCalls:
             self._scope.reduce_op = str(args[1]).upper()
 
     def functional_ends(self, result: Any) -> None:
-        """It has returned a tensor, or a list of them, to be waited for; None: it raised."""
+        """Note what the function returned: a tensor, or a list of them, to be waited for; None: it raised."""
         calls, self._scope.calls, self._scope.reduce_op = self._scope.calls, None, None
         if calls and result is not None:
             with self._lock:

@@ -46,5 +46,5 @@ class LateEnds:
             time.sleep(0.0005)
 
     def forget(self) -> None:
-        """Of what is still under way the record is not this one any more."""
+        """Forget the calls that are still under way: they are in another record, not in the one that begins now."""
         self._awaited.clear()

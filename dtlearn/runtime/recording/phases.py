@@ -43,7 +43,7 @@ class Phases:
         self._log, self._main = log, self._stack.phases
 
     def install(self) -> None:
-        """Before a fork: a change of `Module` writes to the classes of all modules, 600 pages. Does nothing yet."""
+        """Call it before a fork: a change of `Module` writes to all modules' classes, 600 pages. Does nothing yet."""
         if self._undo:
             return
         import torch

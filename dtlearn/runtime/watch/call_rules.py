@@ -161,7 +161,7 @@ def _unequal_splits(calls: Mapping[int, Event], states: dict[int, str], number: 
 
 
 def _compared(event: Event, what: str) -> str:
-    """Of shapes, only the number of elements: with gloo and with NCCL (6,) fits (2, 3)."""
+    """The attribute to compare; for a shape only its number of elements: with gloo and with NCCL (6,) fits (2, 3)."""
     is_shape = what == "shape" and event.shape is not None
     return str(math.prod(event.shape or ())) if is_shape else _attribute(event, what)
 

@@ -156,7 +156,7 @@ def lone_halves(views: Mapping[int, RankView]) -> list[Event]:
 def message_deadlock(
     blocked: Mapping[int, Event | None], absent: list[int], views: Mapping[int, RankView]
 ) -> Diagnosis:
-    """Of ranks that wait in messages only, `blocked`, for each other or for ranks that have ended, `absent`."""
+    """The diagnosis for ranks, `blocked`, that wait in messages only: for each other, or for ended ranks, `absent`."""
     states: dict[int, str] = dict.fromkeys(blocked, "waits")
     kinds = {e.sends for e in blocked.values() if e is not None}
     waiting = [e for e in blocked.values() if e is not None]

@@ -100,7 +100,7 @@ def _key(event: Event) -> tuple[int, int]:
 
 
 def _units(events: Iterable[Event], paired: Mapping[tuple[int, int], Event]) -> Iterator[tuple[str, list[Together]]]:
-    """Of each group, a rank's messages in order, those of a batch together; without halves that are alone."""
+    """A rank's messages in each group, in order, those of a batch together; without halves that have no partner."""
     messages = sorted((e for e in events if e.is_p2p and _key(e) in paired), key=lambda e: e.group_key)
     for group, own in itertools.groupby(messages, key=lambda e: e.group_key):
         units = itertools.groupby(own, key=lambda e: ("batch", e.detail["batch"]) if "batch" in e.detail else e.seq)

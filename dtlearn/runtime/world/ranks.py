@@ -133,11 +133,11 @@ class RankProcesses:
             collector.listen(seconds)
 
     def collectors(self) -> set[Collector]:
-        """Those who hear of deaths."""
+        """The collectors that hear of these ranks' deaths."""
         return {p.collector for p in self.processes}
 
     def patience(self, seconds: float, ranks: Sequence[int] | None = None) -> Patience:
-        """So much time for some ranks (None: all), more where they cannot get a processor."""
+        """A patience of so many seconds for some ranks (None: all), more where they cannot get a processor."""
         pids = [p.pid for r, p in enumerate(self.processes) if ranks is None or r in ranks]
         return self.agent.patience(seconds, pids)
 

@@ -138,7 +138,7 @@ class Task:
             self.notice("")
 
     def patience(self, seconds: float) -> Patience:
-        """So much time for the ranks that have not ended this, more where they cannot get a processor."""
+        """A patience of so many seconds for ranks that have not ended this, more where they cannot get a processor."""
         return self.ranks.patience(seconds, self.pending())
 
     def wait(self, seconds: float) -> None:

@@ -165,7 +165,7 @@ class ParallelAttention(ParallelModule):
 
     @torch.no_grad()
     def _draw(self, generator: torch.Generator | None, device: torch.device | str | None) -> None:
-        """As `nn.Linear` does, each parameter whole, and keep this rank's part: t does not change the model."""
+        """Draw each parameter whole, as `nn.Linear` does, and keep this rank's part: t does not change the model."""
         generator = generator if generator is not None else shared_generator(group=self.group)
         bound = 1 / math.sqrt(self.hidden_size)
         for layer, shapes in self._whole_shapes().items():
@@ -193,7 +193,7 @@ class ParallelAttention(ParallelModule):
         getattr(self, layer).load_full(whole)
 
     def _with_copies(self, full: torch.Tensor) -> torch.Tensor:
-        """Each head as often as ranks have it: (H_kv D, ...) -> (t D, ...)."""
+        """Repeat each head as often as ranks have it: (H_kv D, ...) -> (t D, ...)."""
         copies = self.heads.copies
         if copies == 1:
             return full

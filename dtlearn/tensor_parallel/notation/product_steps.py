@@ -14,7 +14,7 @@ from .product_case import ProductCase, ProductStep
 from .sharded import Sharded
 
 BlockIndex = tuple[int, int]  # row and column of blocks
-# Of each array the blocks that a rank holds, and of each the terms in it: of the product the numbers j, of others none.
+# The blocks of each array that a rank holds, each with the terms in it: in the product the numbers j, in others none.
 HeldBlocks = Mapping[str, Mapping[BlockIndex, frozenset[int]]]
 
 

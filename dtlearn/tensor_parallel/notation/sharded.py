@@ -98,11 +98,11 @@ class Sharded:
         )
 
     def gathered(self, dim: str) -> Sharded:
-        """With one dim whole on every rank."""
+        """The array with one dim whole on every rank."""
         return self._with_axis(dim, None)
 
     def divided(self, dim: str, axis: str) -> Sharded:
-        """With one dim divided over an axis, and no longer partial there."""
+        """The array with one dim divided over an axis, and no longer partial there."""
         return replace(self, partial=tuple(a for a in self.partial if a != axis))._with_axis(dim, axis)
 
     def reduced(self, axis: str) -> Sharded:

@@ -47,7 +47,7 @@ def collective_figure(steps: CollectiveSteps, title: str, columns: int = 4) -> F
 
 
 def collective_frames(steps: CollectiveSteps) -> tuple[list[Callable[[Axes], None]], list[str]]:
-    """What draws each state, and a line about each; the first is the state before the first step."""
+    """A function that draws each state, and a line about each; the first is the state before the first step."""
     frames: list[Callable[[Axes], None]] = [
         partial(draw_state, steps=steps, number=k) for k in range(len(steps.states))
     ]
@@ -174,7 +174,7 @@ def _draw_cell(ax: Axes, chunk: int, row: int, held: Contributors, ranks: Sequen
 
 
 def _draw_arrow(ax: Axes, x: float, src: int, dst: int) -> None:
-    """Straight down or up, from the middle of one row to the near part of another."""
+    """Draw an arrow straight down or up, from the middle of one row to the near part of another."""
     down = dst > src
     tail, head = (x, src + 0.5), (x, dst + (0.42 if down else 0.58))
     arrow = FancyArrowPatch(tail, head, arrowstyle="-|>", mutation_scale=9, lw=1.3, color=INK, shrinkA=0, shrinkB=0)

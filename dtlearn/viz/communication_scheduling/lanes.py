@@ -125,7 +125,7 @@ def _draw_lanes(ax: Axes, spans: Sequence[LaneSpan], names: Sequence[str], num_l
 
 
 def _draw_waits(ax: Axes, waits: Iterable[Interval], row: int, right: float) -> None:
-    """Where the next thing to compute is held up: in the last lane of computation."""
+    """Hatch the times in which the next thing to compute is held up, in the last lane of computation."""
     look: dict[str, Any] = {"fc": "white", "ec": ALARM, "hatch": "////", "lw": 0, "alpha": 0.5}
     for begin, end in union((wait for wait in waits if wait[1] - wait[0] > _SEEN * right), gap=_SEEN * right):
         ax.add_artist(Rectangle((begin, row - _BAR / 2), end - begin, _BAR, gid="waits", zorder=0.8, **look))

@@ -135,7 +135,7 @@ class _Panel:
             )
 
     def _waits(self, step: RecordedStep) -> list[Interval]:
-        """Exposed, without moments and gaps that nobody could see."""
+        """The exposed communication, without moments and gaps too short to be seen."""
         pixel = 0.001 * self.right * 1e6
         return union([wait for wait in step.exposed if wait[1] - wait[0] > 0.5 * pixel], gap=3 * pixel)
 
@@ -173,7 +173,7 @@ class _Panel:
         self.ax.plot(marks, [step.rank + _MARKS] * len(marks), "v", color=INK, markersize=3.5, linewidth=0)
 
     def _rows(self, step: RecordedStep) -> tuple[dict[int, int], int]:
-        """Calls whose data moves at the same time, as gloo's threads do without a link, get rows of their own."""
+        """The row of each call, and how many rows there are: calls whose data moves at the same time need several."""
         rows: dict[int, int] = {}
         free: list[int] = []
         for event in sorted(step.events, key=lambda e: self.moving[e.rank, e.seq]):

@@ -130,7 +130,7 @@ def _mark(ax: Axes, critical_batch: float) -> None:
 
 
 def _plain_ticks(ax: Axes, batches: Sequence[int]) -> None:
-    """Batch sizes as they were measured, and steps as plain numbers."""
+    """Label the axes with the measured batch sizes, and with steps as plain numbers."""
     ax.set_xticks(batches, [f"{b:,}" for b in batches])
     ax.xaxis.set_minor_locator(NullLocator())
     ax.yaxis.set_minor_locator(NullLocator())

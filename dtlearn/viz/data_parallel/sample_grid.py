@@ -129,7 +129,7 @@ def _names(epochs: Sequence[Epoch], rows: Sequence[str] | None, word: str) -> li
 
 
 def _sightings(epoch: Epoch, num_samples: int) -> list[list[int]]:
-    """Of each sample, the ranks that saw it, in the order in which they did: all first ones, then all second ones."""
+    """The ranks that saw each sample, in order of time: what all ranks saw first, then what they saw second, ..."""
     seen_by: list[list[int]] = [[] for _ in range(num_samples)]
     for place in range(max(map(len, epoch), default=0)):
         for rank, samples in enumerate(epoch):
@@ -164,7 +164,7 @@ def _draw_cell(ax: Axes, sample: int, y: int, ranks: Sequence[int], numbered: bo
 
 
 def _row_words(seen_by: Sequence[Sequence[int]]) -> str:
-    """What is to be said of a row: "each seen once", or how many samples came again or never."""
+    """A row in words: "each seen once", or how many samples came again or never."""
     again, never = sum(len(ranks) > 1 for ranks in seen_by), sum(not ranks for ranks in seen_by)
     if not again and not never:
         return "each seen once"

@@ -90,7 +90,7 @@ def loss_words(runs: Iterable[MethodRun]) -> str:
 
 
 def _places(run: MethodRun) -> tuple[list[float], list[float], list[float]]:
-    """Of each loss: its step, from 1; bytes that had left a rank's port before, and seconds."""
+    """Where each loss stands: its step, from 1; the bytes that had left a rank's port before; and the seconds."""
     return [float(step) for step in range(1, len(run.losses) + 1)], run.sent_before, run.seconds_before
 
 

@@ -66,7 +66,7 @@ def fabric_picture(fabric: Fabric, title: str = "", label: str = "") -> Figure:
 
 
 def _size_of(node: FabricNode, fabric: Fabric) -> tuple[float, float]:
-    """Width and height: a bar is as wide as what hangs on it, all else as its neighbours leave room."""
+    """Width and height: a bar is as wide as what hangs on it, any other device as wide as its neighbours allow."""
     if node.kind in ("switch", "outside"):
         ends = [end for link in fabric.links if node.name in link.ends for end in link.ends]
         hanging = [other.at[0] for other in fabric.nodes if other.name in ends and other.name != node.name]
@@ -92,7 +92,7 @@ def _draw_node(ax: Axes, node: FabricNode, size: tuple[float, float], with_text:
 
 
 def _draw_link(ax: Axes, link: FabricLink, at: dict[str, FabricNode], sizes: dict[str, tuple[float, float]]) -> None:
-    """A line; around a torus an arc, or, where a third axis leaves no room for arcs, a stub at both ends."""
+    """Draw a line; around a torus an arc or, where a third axis leaves no room for arcs, a stub at both ends."""
     one, other = (at[end] for end in link.ends)
     color, width, dashes = _LINKS[link.kind]
     rail = next((node.rail for node in (one, other) if node.rail is not None), None)
@@ -121,7 +121,7 @@ def _draw_link(ax: Axes, link: FabricLink, at: dict[str, FabricNode], sizes: dic
 def _line(
     one: FabricNode, other: FabricNode, sizes: dict[str, tuple[float, float]]
 ) -> tuple[tuple[float, float], tuple[float, float]]:
-    """From one device to the other: upright at a bar that is as wide as all of them, else from edge to edge."""
+    """The ends of a link's line, xs and ys: upright at a bar that is as wide as all of them, else from edge to edge."""
     if one.kind == other.kind == "chip":
         return (one.at[0], other.at[0]), (one.at[1], other.at[1])
     low, high = sorted((one, other), key=lambda node: node.at[1])
@@ -133,7 +133,7 @@ def _line(
 
 
 def _draw_bandwidth(ax: Axes, kind: str, words: str, fabric: Fabric, at: dict[str, FabricNode]) -> None:
-    """At the last link of its kind; GPUs that stand close together have theirs in the legend alone."""
+    """Write a bandwidth at the last link of its kind; where GPUs stand close together, only the legend has it."""
     ends = [at[end] for end in [link for link in fabric.links if link.kind == kind][-1].ends]
     if kind == "NVLink" and len(fabric.boxes) > 1:
         return

@@ -83,7 +83,7 @@ def front_words(plans: Sequence[LayoutPlan]) -> str:
 
 
 def _draw_points(ax: Axes, plans: Sequence[LayoutPlan]) -> list[Line2D]:
-    """A mark for each plan, by its way to recompute; those that do not fit are faint and open."""
+    """Draw a mark for each plan, by its way to recompute, faint and open if it does not fit; return legend entries."""
     used = [way for way in _WAYS if any(plan.run.recompute == way for plan in plans)]
     looks = {way: (color, marker) for way, (color, _, marker) in zip(used, LINE_LOOKS, strict=False)}
     for way in reversed(used):  # with fused attention selective recomputation changes nothing: "none" on top says so
@@ -107,7 +107,7 @@ def _places(plans: Sequence[LayoutPlan]) -> tuple[list[float], list[float]]:
 
 
 def _axes(ax: Axes, plans: Sequence[LayoutPlan], capacity: float) -> None:
-    """Both logarithmic, with room for names on the left; what is far slower or larger is cut off, and counted."""
+    """Make both axes logarithmic, with room for names on the left; cut off and count what is far slower or larger."""
     times, sizes = _places(plans)
     right, top = min(1.1 * max(times), _SLOWEST * min(times)), min(1.2 * max(*sizes, capacity), _LARGEST * capacity)
     hidden = sum(time > right or size > top for time, size in zip(times, sizes, strict=True))
@@ -123,7 +123,7 @@ def _axes(ax: Axes, plans: Sequence[LayoutPlan], capacity: float) -> None:
 
 
 def named_on_front(front: Sequence[LayoutPlan], apart: float) -> list[LayoutPlan]:
-    """The fastest, and those of the front with room for a name: each needs `apart` times less than the last one.
+    """The fastest layout, and those of the front with room for a name: each needs `apart` times less than the last one.
 
     Args:
         front: from the fastest to the smallest.
@@ -137,7 +137,7 @@ def named_on_front(front: Sequence[LayoutPlan], apart: float) -> list[LayoutPlan
 
 
 def _name(ax: Axes, front: Sequence[LayoutPlan]) -> None:
-    """Names stand left of their points, where nothing is: what were there would beat them."""
+    """Write names to the left of their points, where there are no others: a point there would beat them."""
     low, high = ax.get_ylim()
     for number, plan in enumerate(named_on_front(front, (high / low) ** _APART)):
         words = f"{plan.run.axes}\n{plan.step.total:.3g} s, {plan.memory.total / _GIB:.1f} GiB"

@@ -126,14 +126,14 @@ def _nodes(numbers: tuple[int, ...]) -> str:
 
 
 def _map_columns(place: NodesOfReplica) -> int:
-    """Nodes in a line: whole replicas where they lie together, so that the same stage stands below itself."""
+    """How many nodes are in a line: whole replicas where they lie together, so that the same stage is below itself."""
     most = min(_COLUMNS, place.num_nodes) if place.num_nodes > _NUMBERED else min(24, place.num_nodes)
     together = len(place.nodes) if place.nodes[-1] - place.nodes[0] + 1 == len(place.nodes) else 1
     return most // together * together or most
 
 
 def _draw_map(ax: Axes, place: NodesOfReplica, across: int) -> None:
-    """A cell for each node; those of one look are one artist, as a cluster may have thousands."""
+    """Draw a cell for each node; cells of one look are one artist, as a cluster may have thousands."""
     mine, peers = set(place.nodes), set(place.peers) - set(place.nodes)
     looks: dict[str, dict[str, Any]] = {
         "others": {"facecolor": LANE, "edgecolor": GRID},
@@ -160,7 +160,7 @@ def _draw_rows(
     ranks_per_node: int,
     columns: int,
 ) -> None:
-    """A row for each node, a cell for each GPU, a frame for the ranks of one tensor-parallel group."""
+    """Draw a row for each node, a cell for each GPU, and a frame around the ranks of one tensor-parallel group."""
     lines, pitch = -(-len(rows) // columns), ranks_per_node + 2.2
     roomy = columns == 1 and ranks_per_node <= 8
     for number, node in enumerate(rows):
@@ -187,7 +187,7 @@ def _draw_rows(
 
 
 def _runs(layout: MeshLayout, ranks: range) -> list[list[int]]:
-    """Neighbouring ranks of a node that are in one tensor-parallel group."""
+    """Runs of neighbouring ranks of a node that are in one tensor-parallel group."""
     runs: list[list[int]] = []
     for rank in ranks:
         if runs and rank in layout.group(runs[-1][0], "tp"):

@@ -135,7 +135,7 @@ def _draw_panel(ax: Axes, layout: MeshLayout, spots: list[Spot], kind: tuple[str
 def _draw_group(
     ax: Axes, layout: MeshLayout, spots: list[Spot], kind: tuple[str, ...], ranks: tuple[int, ...], color: str
 ) -> None:
-    """The ranks of a group in its colour, with a line between neighbours and a face where it has several axes."""
+    """Draw the ranks of a group in its colour, with a line between neighbours and a face where it has several axes."""
     for axis in kind:
         for ends in _edges(layout, axis):
             if ends[0] in ranks:
@@ -149,7 +149,7 @@ def _draw_group(
 
 
 def _draw_axes(ax: Axes, layout: MeshLayout) -> None:
-    """The name of each axis at an arrow from rank 0's side."""
+    """Write the name of each axis at an arrow from rank 0's side."""
     for axis, (x, y) in zip(_used(layout), _steps(layout), strict=True):
         start = (
             (0.0, -0.42) if y == 0 else (-0.42, 0.0) if x == 0 else ((layout.sizes[_used(layout)[0]] - 1) + 0.3, -0.1)
@@ -163,7 +163,7 @@ def _draw_axes(ax: Axes, layout: MeshLayout) -> None:
 
 
 def _edges(layout: MeshLayout, axis: str) -> list[tuple[int, int]]:
-    """Neighbours along an axis; the last is not joined to the first."""
+    """Pairs of neighbours along an axis; the last rank is not joined to the first."""
     last = layout.sizes[axis] - 1
     ranks = [r for r in range(layout.world_size) if getattr(layout.coordinates(r), axis) < last]
     return [(rank, layout.neighbour(rank, axis)) for rank in ranks]
@@ -197,5 +197,5 @@ def _listed(found: Sequence[tuple[int, ...]]) -> str:
 
 
 def _short(ranks: tuple[int, ...]) -> str:
-    """Ranks in words; of many the first three and the last."""
+    """Ranks in words; if there are many, the first three and the last."""
     return ", ".join(map(str, ranks)) if len(ranks) <= 8 else f"{', '.join(map(str, ranks[:3]))}, ..., {ranks[-1]}"

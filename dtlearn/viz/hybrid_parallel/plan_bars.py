@@ -146,7 +146,7 @@ def layout_name(plan: LayoutPlan) -> str:
 
 
 def _sentence(words: str) -> str:
-    """A sentence of what would change the order; of a list of all that would not, its first part."""
+    """A sentence about what would change the order; if it lists everything that would not, its first part."""
     head, tried, _ = words.partition(" changes tried would put it first")
     return f"{head[0].upper()}{head[1:]}{tried}." if tried else f"{words[0].upper()}{words[1:]}."
 
@@ -162,7 +162,7 @@ def _draw_bars(
     """Stack each bar by its rows, with its sum behind it, past the line if that would go through it.
 
     Returns:
-        Legend entries of what can be seen.
+        Legend entries of the rows that can be seen.
     """
     longest = max(sum(parts.values()) for parts in bars) / size or 1.0
     right = 1.24 * max(longest, line / 1.06)

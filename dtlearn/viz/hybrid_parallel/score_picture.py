@@ -98,7 +98,7 @@ def score_words(judged: Sequence[JudgedNumber]) -> str:
 
 
 def _tolerance(entry: PublishedNumber) -> float:
-    """Of 1, the wider of what is allowed; as `PublishedNumber.accepts` reads it."""
+    """The widest tolerance, as a share of the published number; read as `PublishedNumber.accepts` reads it."""
     given = [
         number if kind == "rel" else number / abs(entry.expected)
         for kind, number in entry.tolerance.items()

@@ -63,7 +63,7 @@ def timed_layouts(
 
 
 def timed_words(plans: Sequence[PlannedLayout], calibrated_on: TimedLayout) -> str:
-    """The same in words."""
+    """The picture in words."""
     rows = sorted(plans, key=_order)
     parts = []
     for row in rows:
@@ -74,7 +74,7 @@ def timed_words(plans: Sequence[PlannedLayout], calibrated_on: TimedLayout) -> s
 
 
 def _order(row: PlannedLayout) -> tuple[bool, float]:
-    """The fastest first; what ran out of memory last, by what is predicted."""
+    """The sort key of a row: the fastest first; what ran out of memory last, by its predicted gigabytes."""
     return row.timed.seconds is None, row.timed.seconds or row.gigabytes
 
 
@@ -86,5 +86,5 @@ def _pair(axes: Axes, place: int, measured: float | None, predicted: float) -> N
 
 
 def _first(rows: Sequence[PlannedLayout]) -> float:
-    """Where the words for what did not run stand: to the right of their predicted seconds."""
+    """Where the words for layouts that did not run begin: to the right of all their predicted seconds."""
     return 1.02 * max(row.seconds for row in rows if row.timed.seconds is None)

@@ -51,7 +51,7 @@ def sent_volumes(stored: StoredResults, num_parameters: int) -> Figure:
 
 
 def volumes_words(stored: StoredResults, num_parameters: int) -> str:
-    """The same in words."""
+    """The picture in words."""
     once = _once(stored, num_parameters)
     parts = [
         f"{title}: {sum(sent_by_kind(stored.results[name]).values()) / once:.2f}, by the papers {units}"

@@ -13,7 +13,7 @@ from ..style import INK, MUTED, headline, legend_below, new_figure, style
 from .categories import MB
 
 OTHERWISE = "#D55E00"
-# Of a variant apart: so wide that a variant of the same cost and bytes is seen inside of it.
+# Size of the mark of a variant apart: so wide that a variant of the same cost and bytes is seen inside of it.
 _APART: dict[str, Any] = {"marker": "D", "color": OTHERWISE, "mfc": "none", "ms": 11, "ls": "none"}
 # Width of a letter, height of a line and half the width of a point, as shares of the axes.
 _LETTER, _LINE, _POINT = 0.0095, 0.055, 0.011
@@ -105,7 +105,7 @@ def _free_place(x: float, y: float, width: float, taken: Sequence[tuple[float, f
 
 
 def _names(ax: Axes, points: Mapping[str, tuple[float, float]], front: list[str]) -> None:
-    """Each name to the right of its point, as near as others allow; a line joins them if they are apart."""
+    """Write each name to the right of its point, as near as others allow; a line joins the two if they are apart."""
     (left, right), (low, high) = ax.get_xlim(), ax.get_ylim()
     places = {name: ((x - left) / (right - left), (n / MB - low) / (high - low)) for name, (x, n) in points.items()}
     # Left end, right end and height of what is there, as shares of the axes: points, then names.

@@ -32,7 +32,7 @@ def draw_stack(ax: Axes, record: MemoryRecord) -> list[str]:
 
 
 def draw_phases(ax: Axes, record: MemoryRecord, names: bool) -> None:
-    """A dotted line where each phase but the first begins; with `names`, its name at the top."""
+    """Draw a dotted line where each phase but the first begins; with `names`, write all names at the top."""
     for number, phase in enumerate(record.phases):
         if number:
             ax.axvline(phase.start, color=INK, lw=0.9, ls=(0, (1, 2)), zorder=3)
@@ -42,7 +42,7 @@ def draw_phases(ax: Axes, record: MemoryRecord, names: bool) -> None:
 
 
 def _changes(*lines: Sequence[float]) -> list[int]:
-    """The ticks at which one of the lines changes, the first and the last: a stair needs no other points."""
+    """The ticks at which one of the lines changes, and the first and the last tick: a stair needs no other points."""
     columns = list(zip(*lines, strict=True))
     last = len(columns) - 1
     return [tick for tick in range(last + 1) if tick in (0, last) or columns[tick] != columns[tick - 1]]

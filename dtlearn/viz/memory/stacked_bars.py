@@ -102,7 +102,7 @@ def _power(size: float) -> str:
 
 
 def _lines(ax: Axes, capacity: Mapping[str, float]) -> list[Line2D]:
-    """A line at each capacity, and their legend entries."""
+    """Draw a line at each capacity, and return the legend entries."""
     handles = []
     for (name, at), dashes in zip(capacity.items(), _DASHES, strict=False):
         ax.axvline(at, color=ALARM, lw=1.5, ls=dashes, zorder=3)

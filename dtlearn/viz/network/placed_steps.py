@@ -103,7 +103,7 @@ def placed_figure(
 def placed_frames(
     steps: CollectiveSteps, places: Places, phases: Mapping[str, int] | None = None
 ) -> tuple[list[Callable[[Axes], None]], list[str]]:
-    """What draws each state, and a line about each; the first is the state before the first step."""
+    """A function that draws each state, and a line about each; the first is the state before the first step."""
     names = _phase_of(steps, phases)
     frames: list[Callable[[Axes], None]] = [
         partial(_draw, steps=steps, number=k, places=places) for k in range(len(steps.states))
@@ -124,7 +124,7 @@ def how_to_read_places(places: Places) -> str:
 
 
 def rows_height(places: Places) -> float:
-    """Inches of a row of pictures."""
+    """Height of a row of pictures, in inches."""
     return 2.5 if not places.nodes else 1.0 + 0.62 * len(places.nodes[0])
 
 
@@ -137,7 +137,7 @@ def _phase_of(steps: CollectiveSteps, phases: Mapping[str, int] | None) -> list[
 
 
 def _rows(phases: Mapping[str, int], columns: int) -> list[dict[str, int]]:
-    """Phases that share a row of pictures."""
+    """The phases of each row of pictures, with their numbers of steps."""
     rows: list[dict[str, int]] = []
     for name, count in phases.items():
         if rows and sum(rows[-1].values()) + count <= columns:
@@ -202,7 +202,7 @@ def _draw_rank(
 
 
 def _draw_arrow(ax: Axes, places: Places, src: int, dst: int, words: str, half: float, both_ways: bool) -> None:
-    """From the edge of one row to the edge of another; two that meet stand side by side."""
+    """Draw an arrow from the edge of one row to the edge of another; two in opposite directions are side by side."""
     (x0, y0), (x1, y1) = places.at[src], places.at[dst]
     slow = places.crosses(src, dst)
     if abs(y1 - y0) < 1e-6:  # beside each other

@@ -14,7 +14,7 @@ Parents = dict[int, tuple[int, int]]  # rank: (from whom, in which step); the ro
 
 
 def parents_of(steps: CollectiveSteps) -> Parents:
-    """From whom each rank got the data, and in which step.
+    """The rank from which each rank got the data, and the step in which it did.
 
     Raises:
         ValueError: some rank received twice, or there is not exactly one rank that never received.

@@ -18,7 +18,7 @@ _MB = 1e6
 
 
 def bytes_on_links(record: Record, steps: int = 1) -> list[tuple[float, float]]:
-    """Of each rank, what it sends and what it receives in a step: the payload of its messages, point to point.
+    """Bytes that each rank sends and receives in a step: the payload of its messages, point to point.
 
     Args:
         record: of a run whose ranks exchange messages, no collectives: those say nothing of links.

@@ -26,7 +26,7 @@ def server_placement(
     label: str = "",
     itemsize: int = 4,
 ) -> Figure:
-    """Draw each placement below the other, on one scale of bytes: what a row is long, a pull and a push move.
+    """Draw each placement below the other, on one scale of bytes: a pull or a push moves as much as a row is long.
 
     Args:
         placements: by name.

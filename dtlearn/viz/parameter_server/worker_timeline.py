@@ -55,7 +55,7 @@ def computing_in(record: Record, num_servers: int) -> list[WorkerBusy]:
 
 
 def computing_under_clock(stretches: Iterable[Any]) -> list[WorkerBusy]:
-    """The same of a simulated run, from its `stretches`."""
+    """When the workers of a simulated run computed, from its `stretches`."""
     return [WorkerBusy(s.worker, s.number, s.start, s.end) for s in stretches if s.kind == "compute"]
 
 

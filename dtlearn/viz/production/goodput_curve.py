@@ -107,7 +107,7 @@ def job_words(job: JobTimes) -> str:
 
 
 def _draw_rows(ax: Axes, rows: Sequence[IntervalRow], size: float) -> None:
-    """The mean of each row, and from the first to the third quartile of its runs."""
+    """Draw the mean of each row, and a line from the first to the third quartile of its runs."""
     xs = [row.interval / size for row in rows]
     for x, row in zip(xs, rows, strict=True):
         runs = sorted(100 * run for run in row.runs)
@@ -117,7 +117,7 @@ def _draw_rows(ax: Axes, rows: Sequence[IntervalRow], size: float) -> None:
 
 
 def _mark(ax: Axes, words: str, at: float, on_the_right: bool) -> None:
-    """A line at an interval, with its name at the foot, on the side where the other one is not."""
+    """Draw a line at an interval, with its name at the foot, on the side where the other line is not."""
     ax.axvline(at, color=MUTED, lw=1.2, ls=(0, (3, 2)), zorder=1)
     side: dict[str, Any] = {"xytext": (5, 4), "ha": "left"} if on_the_right else {"xytext": (-5, 4), "ha": "right"}
     ax.annotate(words, (at, 0), xycoords=("data", "axes fraction"), textcoords="offset points", size=9, **side)

@@ -24,7 +24,7 @@ BAR = 0.7  # of a lane's height
 
 
 def time_unit(longest: float) -> tuple[str, float]:
-    """The unit in which an axis of so many seconds is read: its name, and its seconds."""
+    """The unit for an axis of so many seconds: its name, and how many seconds it has."""
     return next(((name, size) for name, size, least in _UNITS if longest >= least), ("ms", 1e-3))
 
 
@@ -41,7 +41,7 @@ def patch(look: Look, words: str) -> Patch:
 
 
 def draw_spans(ax: Axes, spans: Iterable[tuple[float, float]], row: float, look: Look, height: float = BAR) -> None:
-    """Fill (start, end) of a lane; a hatch, and no edge, which would hide short ones."""
+    """Fill each (start, end) of a lane, with a hatch and without an edge, which would hide short ones."""
     boxes = [(start, end - start) for start, end in spans if end > start]
     if boxes:
         faces: dict[str, Any] = {
@@ -54,7 +54,7 @@ def draw_spans(ax: Axes, spans: Iterable[tuple[float, float]], row: float, look:
 
 
 def lanes(ax: Axes, names: Iterable[str], right: float) -> None:
-    """Empty lanes from above to below, from time 0 to `right`, with their names."""
+    """Draw empty lanes from top to bottom, from time 0 to `right`, with their names."""
     names = list(names)
     for row in range(len(names)):
         ax.axhspan(row - 0.46, row + 0.46, color=LANE, lw=0, zorder=0)
@@ -66,5 +66,5 @@ def lanes(ax: Axes, names: Iterable[str], right: float) -> None:
 
 
 def _hatch_ink(look: Look) -> str:
-    """White lines on dark faces, dark ones on light faces."""
+    """The colour of a hatch: white on dark faces, dark on light ones."""
     return "white" if look.color in ("#B23A00", "#0072B2", "#009E73", "#D55E00", "#5f6368") else "#5a5a5a"

@@ -93,7 +93,7 @@ def _title(run: SeparateRun) -> str:
 
 
 def _arrows(ax: Axes, events: list[RoleEvent], size: float) -> None:
-    """From the end of a save to the begin of each load or evaluation of that step on another rank."""
+    """Draw arrows from the end of a save to the beginning of each load or evaluation of that step on another rank."""
     saves = {event.step: event for event in events if event.name == "save"}
     for event in events:
         saved = saves.get(event.step)

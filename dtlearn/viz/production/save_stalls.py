@@ -110,7 +110,7 @@ def _title(panels: Mapping[str, Mapping[int, RankSaves]]) -> str:
 
 
 def _median_stall(ranks: Mapping[int, RankSaves]) -> float:
-    """Of each rank's saves, the slowest rank's median."""
+    """Seconds that a save stalls training: the median over a rank's saves, of the slowest rank."""
     return max(median([end - start for start, end in own.stalls] or [0.0]) for own in ranks.values())
 
 

@@ -142,7 +142,7 @@ def shadow_words(record: Record, report: StragglerReport) -> str:
 
 
 def _between(record: Record, rank: int, begin: int, arrival: int) -> dict[str, list[FromTo]]:
-    """What a rank did between two collectives: input by its phase, messages by their calls, all else is computation."""
+    """What a rank did between two collectives: input by its phase, messages by their calls, the rest is computation."""
     mine = [e for e in record.events if e.rank == rank and e.is_p2p and begin <= e.start_ns < arrival]
     messages: list[FromTo] = [(min(e.start_ns for e in mine), max(e.end_ns or arrival for e in mine))] if mine else []
     inputs: list[FromTo] = [
@@ -178,7 +178,7 @@ def _draw(ax: Axes, own: StepOfRank, rank: int, begin: float, size: float) -> No
 
 
 def _mark_last(ax: Axes, step: dict[int, StepOfRank], begin: float, size: float) -> None:
-    """A line from the rank that came last through the lanes of those that waited for it."""
+    """Draw a line from the rank that came last through the lanes of those that waited for it."""
     one = step[0]
     at = (one.last - begin) / size
     ax.vlines(at, -0.5, len(step) - 0.5, color=INK, lw=1, ls=(0, (2, 2)), zorder=4)

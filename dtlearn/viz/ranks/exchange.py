@@ -39,7 +39,7 @@ class Exchange:
 
     @property
     def ways(self) -> list[tuple[int, int]]:
-        """From which rank to which a value travels; empty if all ranks combine theirs."""
+        """Pairs of ranks, (from, to), between which a value travels; empty if all ranks combine theirs."""
         if messages := self.record.messages():
             return [(sent.rank, received.rank) for sent, received in messages]
         event = self.record.events[0]

@@ -41,7 +41,7 @@ def step_timeline(record: Record, names: Mapping[int, str], num_steps: int = 2, 
 
 
 def _shortest(steps: list[list[RecordedStep]], num_steps: int) -> list[list[RecordedStep]]:
-    """Of each rank the same `num_steps` consecutive steps: those that take the least time from first call to last."""
+    """The same `num_steps` consecutive steps of each rank: those that take the least time from first call to last."""
     enough = min(map(len, steps)) - num_steps + 1
     if enough < 1:
         raise ValueError(f"the record has {min(map(len, steps))} training steps; {num_steps} were asked for")

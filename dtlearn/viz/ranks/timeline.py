@@ -166,7 +166,7 @@ class _Drawer:
         return wide and self.place[event.rank, event.seq][1] > 0.25
 
     def _mostly_fits(self, calls: list[Event]) -> bool:
-        """Names on a few bars only would look as if those calls were special."""
+        """Whether names fit on most bars: names on a few bars only would look as if those calls were special."""
         ended = [e for e in calls if e.end_ns is not None]
         return sum(map(self._fits, ended)) > 0.7 * len(ended)
 
@@ -177,13 +177,13 @@ class _Drawer:
             self.ax.text((x0 + x1) / 2, y, self.name_of(event), ha="center", va="center", size=8, bbox=box)
 
     def bracket(self, words: str, begin: int, end: int) -> None:
-        """A named bracket above the lanes."""
+        """Draw a named bracket above the lanes."""
         x0, x1 = self.x(begin), self.x(end)
         self.ax.plot([x0, x0, x1, x1], [-0.5, -0.6, -0.6, -0.5], color=INK, linewidth=1)
         self.ax.text((x0 + x1) / 2, -0.65, words, ha="center", va="bottom", size=9)
 
     def _unfinished(self, event: Event, begin: float, top: float, height: float) -> None:
-        """An open-ended bar: no right edge, and the words for it."""
+        """Draw an open-ended bar: without a right edge, and with words that say so."""
         look = self.looks[self.name_of(event)]
         xs, ys = (self.right, begin, begin, self.right), (top, top, top + height, top + height)
         self.ax.fill(xs, ys, facecolor=look.color, alpha=0.12, linewidth=0)
@@ -200,7 +200,7 @@ class _Drawer:
         )
 
     def message(self, sent: Event, received: Event) -> None:
-        """From where the sender's call begins to where the receiver's call ends."""
+        """Draw an arrow from where the sender's call begins to where the receiver's call ends."""
         if received.end_ns is None:
             return
         top, height = self.place[sent.rank, sent.seq]

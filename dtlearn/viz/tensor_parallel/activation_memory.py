@@ -73,7 +73,7 @@ def activation_memory(
 
 
 def _spread(heights: Mapping[str, float]) -> dict[str, float]:
-    """The same heights, moved up where two would lie on each other."""
+    """The heights by name, moved up where two would lie on each other."""
     places: dict[str, float] = {}
     last = -1.0
     for name, height in sorted(heights.items(), key=lambda item: item[1]):

@@ -134,7 +134,7 @@ def _place(event: Event, op: str, passes: Sequence[ModuleRun], names: Sequence[s
 
 
 def _operation(run: ModuleRun) -> LayerOperation:
-    """The product alone: a collective inside the module, drawn beside it, may change how many tokens there are."""
+    """The module's product alone: a collective inside the module, drawn beside it, may change the number of tokens."""
     inputs, outputs = run.inputs, run.outputs
     if run.cut == "column-parallel":
         inputs = (*outputs[:-1], inputs[-1])

@@ -163,7 +163,7 @@ def _shape(shape: tuple[int, ...]) -> str:
 
 
 def _draw_place(ax: Axes, chain: LayerChain, place: int, y: float) -> float:
-    """The row before operation `place`; returns where it ends."""
+    """Draw the row before operation `place`, and return where it ends."""
     gap = _gap(chain, place)
     end = _arrows(ax, y, gap)
     pair = []
@@ -183,7 +183,7 @@ def _draw_place(ax: Axes, chain: LayerChain, place: int, y: float) -> float:
 
 
 def _arrows(ax: Axes, y: float, gap: float) -> float:
-    """From one row to the next: forward down, backward up."""
+    """Draw arrows from one row to the next, forward down and backward up, and return where the next row begins."""
     for phase, (left, width) in _LANES.items():
         ends = [(left + width / 2, y + 0.01), (left + width / 2, y + gap - 0.01)]
         tail, head = ends if phase == FORWARD else ends[::-1]

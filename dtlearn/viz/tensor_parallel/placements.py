@@ -151,7 +151,7 @@ def _draw_element(ax: Axes, at: tuple[float, float], cell: float, value: float, 
 
 
 def _draw_step(ax: Axes, top: float, words: str) -> None:
-    """From the state above to the one that begins here."""
+    """Draw an arrow from the state above to the one that begins here, with words beside it."""
     ends = (_NAMES + 0.12, top - _BETWEEN + 0.07), (_NAMES + 0.12, top - 0.07)
     ax.add_patch(FancyArrowPatch(*ends, arrowstyle="-|>", mutation_scale=10, lw=1.3, color=INK, shrinkA=0, shrinkB=0))
     ax.text(_NAMES + 0.28, top - _BETWEEN / 2, words, va="center", size=9, color=INK)

@@ -36,40 +36,40 @@ class WeightLayout:
     rows: tuple[WeightRow, ...] = ()
 
     def width(self, column: Column) -> float:
-        """Of modules below each other, with their names."""
+        """Width in inches of modules below each other, with their names."""
         widest = max(drawn(weight)[1] for module in column for weight in module) * self.inches
         return max(widest, LETTER * max(len(line) for module in column for line in titles(module)))
 
     def group_width(self, columns: Sequence[Column]) -> float:
-        """Of modules beside each other."""
+        """Width in inches of modules beside each other, each with the gap after it."""
         return sum(self.width(column) + GAP for column in columns)
 
     def cell_width(self, cell: Stack) -> float:
-        """Of groups below each other."""
+        """Width in inches of groups below each other."""
         return max(self.group_width(columns) for _, columns in cell)
 
     def row_width(self, row: WeightRow) -> float:
-        """Of a row, with the space before a next cell."""
+        """Width in inches of a row, with the space before a next cell."""
         return sum(self.cell_width(cell) + GROUP_GAP for cell in row)
 
     def height(self, module: Module) -> float:
-        """Of a module with its name, and the space below it."""
+        """Height in inches of a module with its name, and the space below it."""
         return TITLES + sum(self.weight_height(weight) for weight in module) + _BELOW
 
     def weight_height(self, weight: CutWeight) -> float:
-        """Of one parameter."""
+        """Height in inches of one parameter."""
         return STRIP + SPACE if len(weight.shape) == 1 else drawn(weight)[0] * self.inches
 
     def group_height(self, columns: Sequence[Column]) -> float:
-        """Of a group with its name."""
+        """Height in inches of a group with its name."""
         return HEAD + max(sum(self.height(module) for module in column) for column in columns)
 
     def cell_height(self, cell: Stack) -> float:
-        """Of groups below each other."""
+        """Height in inches of groups below each other."""
         return sum(self.group_height(columns) for _, columns in cell)
 
     def row_height(self, row: WeightRow) -> float:
-        """Of the highest cell."""
+        """Height in inches of a row: that of its highest cell."""
         return max(self.cell_height(cell) for cell in row)
 
 
@@ -120,7 +120,7 @@ def weight_layout(weights: Sequence[CutWeight]) -> WeightLayout:
 
 
 def _put_norms(layout: WeightLayout, rows: list[WeightRow], norms: list[Module]) -> None:
-    """At the end of the last row, or under a low group of it, or in a row of their own."""
+    """Put norms at the end of the last row, or under a low group of it, or in a row of their own."""
     last = rows[-1]
     below, beside = [[norm] for norm in norms], [norms]
     if not last or layout.row_width(last) + layout.group_width(beside) <= ACROSS:

@@ -156,7 +156,7 @@ def _inner_heads(weight: CutWeight, length: int) -> list[int]:
 
 
 def _write(ax: Axes, owners: range, corner: tuple[float, float], size: tuple[float, float], face: str) -> None:
-    """Whose part it is, in the longest words that the part has room for."""
+    """Write whose part it is, in the longest words that the part has room for."""
     numbers = ", ".join(map(str, owners))
     word = "rank" if len(owners) == 1 else "ranks"
     for words, turn in ((f"{word} {numbers}", 0), (f"{word} {numbers}", 90), (numbers, 0), (numbers, 90)):

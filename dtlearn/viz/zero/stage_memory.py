@@ -85,7 +85,7 @@ def _in_fractions() -> dict[str, Any]:
 
 
 def _formula(ax: Axes, record: MemoryRecord, formula: Mapping[str, int], moment: str) -> None:
-    """The formula's bar, its sum, and the line to the moment that it is about."""
+    """Draw the formula's bar, its sum, and the line to the moment that it is about."""
     stops = [phase.stop for phase in record.phases if phase.name == moment]
     if not stops:
         raise ValueError(f"no phase {moment!r}: this record has {', '.join(p.name for p in record.phases) or 'none'}")

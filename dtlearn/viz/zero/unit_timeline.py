@@ -174,7 +174,7 @@ class _Panel:
             self.ax.text(*middle, name, ha="center", va="center", size=8, color=INK, bbox=_PLATE)
 
     def _computation(self) -> None:
-        """Phases below, units on top of them: a unit inside another covers it."""
+        """Draw phases, and units on top of them: a unit inside another covers it."""
         for span in self.step.spans:
             if span.phase in _GREYS and span.end_ns is not None:
                 a, b = self.x(span.start_ns), self.x(span.end_ns)
@@ -192,7 +192,7 @@ class _Panel:
             self._box(begin, end, _COMPUTE, self._named(unit), _GREYS["backward" if begin >= backward else "forward"])
 
     def _exposed(self) -> None:
-        """A line over what the rank only waits for, and its sum."""
+        """Draw a line over what the rank only waits for, and write its sum."""
         for a, b in union(self.step.exposed, gap=0.003 * self.right * 1e6):
             ends = [self.x(a), self.x(b)]
             self.ax.plot(ends, [-0.09, -0.09], color=ALARM, lw=3, solid_capstyle="butt", gid="exposed")

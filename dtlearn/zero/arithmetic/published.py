@@ -38,7 +38,7 @@ class PublishedRow(NamedTuple):
 
     @property
     def ours(self) -> tuple[float, ...]:
-        """The same by `state_bytes`. The paper's last digits are rounded in some places, and cut off in others."""
+        """The row in GB by `state_bytes`. The paper's last digits are rounded in some places, and cut off in others."""
         partition = plan_flat([self.parameters], self.num_ranks)
         return tuple(sum(state_bytes(partition, stage, Mixed()).values()) / GB for stage in (1, 2, 3))
 
@@ -104,7 +104,7 @@ class Offload(NamedTuple):
 
     @property
     def ours(self) -> int:
-        """By what is left on the GPU: 2 bytes of weight, 2 of gradient, 12 of state."""
+        """Bytes a parameter that are left on the GPU: 2 of weight, 2 of gradient, 12 of state."""
         return 2 + 2 * (self.gradients == "GPU") + 12 * (self.update == "GPU")
 
 

@@ -21,7 +21,7 @@ from typing import Literal, NamedTuple
 from ..partition.partition import Partition
 from .state_bytes import trained_buckets
 
-# Of a tensor's bytes, what each of n ranks sends, and in how many messages; both in a ring.
+# How much of a tensor's bytes each of n ranks sends, and in how many messages; both in a ring.
 SENT: dict[str, Callable[[int], float]] = {
     "all_reduce": lambda n: 2 * (n - 1) / n,
     "reduce_scatter": lambda n: (n - 1) / n,

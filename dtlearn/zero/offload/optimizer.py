@@ -87,7 +87,7 @@ class OffloadedOptimizer(torch.optim.Optimizer):
         return loss
 
     def _move_gradients(self) -> None:
-        """All are on their way before one is waited for."""
+        """Move the gradients to the host: all are on their way before one is waited for."""
         moved = [(p, m) for p, m in self.pairs if m is not p]
         copies = [None if piece.grad is None else self.host.download(piece.grad) for piece, _ in moved]
         self.host.finish()
@@ -109,7 +109,7 @@ class OffloadedOptimizer(torch.optim.Optimizer):
 
     @torch.no_grad()
     def copy_pieces_to_masters(self) -> None:
-        """After the pieces got other values: otherwise the next step would bring the old ones back."""
+        """Call it after the pieces got other values: otherwise the next step would bring the old ones back."""
         for piece, master in self.pairs:
             if master is not piece:
                 values = self.host.download(piece.detach())

@@ -252,7 +252,7 @@ class Unit:
             self.passes.backward_reaches()
 
     def _watch_gradients_of(self, inputs: Any, kwargs: Any) -> None:
-        """With `create_graph=True` these gradients have a graph that reads the parameters: entered here."""
+        """Watch these gradients: with `create_graph=True` they have a graph that reads the parameters, entered here."""
         for tensor in (*inputs, *kwargs.values()):
             if isinstance(tensor, torch.Tensor) and tensor.requires_grad:
                 tensor.register_hook(partial(self._gradient_comes, self.passes.sync))

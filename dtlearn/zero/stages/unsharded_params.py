@@ -58,7 +58,7 @@ class UnshardedView(Guarded, torch.Tensor):
 
 
 def _memories_of(values: Iterable[Any]) -> list[torch.UntypedStorage]:
-    """Those of the guarded among arguments, and in lists of them, as `torch.cat` takes."""
+    """The memories of the guarded tensors among arguments, and in lists of them, as `torch.cat` takes."""
     memories = []
     for value in values:
         if isinstance(value, Guarded):

@@ -136,7 +136,7 @@ class ZeroRedundancyOptimizer(torch.optim.Optimizer):
                 self.mark_reduced(b)
 
     def _take_averaged(self, b: int) -> None:
-        """All of the mean is here: a piece's gradient is a view of its part of it."""
+        """Take the gradients of the pieces: the whole mean is here, and each is a view of its part of it."""
         flat = self.flat
         for own in flat.slices[b]:
             gradient, piece = flat.parameters[own.parameter].grad, flat.pieces[own.parameter]

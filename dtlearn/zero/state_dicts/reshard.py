@@ -118,7 +118,7 @@ def _sharded(
 
 
 def _replicated(states: Sequence[ShardedState], name: str) -> dict[str, Any]:
-    """From the ranks that have elements: an optimizer may leave out a piece that is empty, and its count of steps."""
+    """Replicated state, of ranks with elements: an optimizer may leave out an empty piece, and its count of steps."""
     with_elements = [s for s in states if s["pieces"][name]["start"] < s["pieces"][name]["stop"]]
     result: dict[str, Any] = {}
     for state in with_elements or states:

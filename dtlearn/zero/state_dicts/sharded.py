@@ -85,7 +85,7 @@ class ShardedParameters:
         return cls(list(named), [piece.shape for piece in pieces], pieces, partition, rank=0, stage=0)
 
     def saved_pieces(self) -> dict[str, SavedPiece]:
-        """By name, where each piece of this rank belongs."""
+        """Where each piece of this rank belongs, by name."""
         spans = {piece.parameter: (piece.start, piece.stop) for piece in self.partition.slices(self.rank)}
         return {
             name: SavedPiece(shape=list(shape), start=spans.get(n, (0, 0))[0], stop=spans.get(n, (0, 0))[1])
@@ -244,7 +244,7 @@ def _require_same_groups(state: ShardedState, sharded: ShardedParameters, optimi
 
 
 def _load_optimizer(state: ShardedState, sharded: ShardedParameters, optimizer: torch.optim.Optimizer) -> None:
-    """By the optimizer's own `load_state_dict`, where pieces have numbers in the order of the groups."""
+    """Load by the optimizer's own `load_state_dict`, where pieces have numbers in the order of the groups."""
     shapes = {name: piece.shape for name, piece in zip(sharded.names, sharded.pieces, strict=True)}
     numbers = {name: number for number, name in enumerate(n for group in state["groups"] for n in group["params"])}
     loaded = {

@@ -52,7 +52,7 @@ class CheckpointSpeed:
     equal: bool
 
     def ratios(self) -> dict[str, float]:
-        """Of our ways, the time to torch's: the median over the rounds."""
+        """The ratio of our time to torch's, by our way: the median over the rounds."""
         from ....models.in_turns import ratio
 
         return {own: ratio(self.seconds[own], self.seconds[other]) for own, other in COUNTERPARTS.items()}
@@ -112,7 +112,7 @@ def _nothing() -> None:
 
 
 def _ways(folder: Path, num_tensors: int, size: int) -> tuple[dict[str, Callable[[], Any]], list[bool]]:
-    """By name: what to do; it returns what ends it, once training has waited enough."""
+    """What to do in each way, by name; it returns what ends it, once training has waited enough."""
     import torch
     import torch.distributed as dist
     import torch.distributed.checkpoint as dcp
@@ -189,7 +189,7 @@ def _ways(folder: Path, num_tensors: int, size: int) -> tuple[dict[str, Callable
 
 
 def _save_theirs(function: Callable[..., Any], state: dict[str, Any], folder: Path) -> Any:
-    """Into the same folder each time: it is written over."""
+    """Save into the same folder each time: it is written over."""
     return function(state, checkpoint_id=folder)
 
 

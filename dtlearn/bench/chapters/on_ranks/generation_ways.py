@@ -42,7 +42,7 @@ class GenerationWork:
 
     @property
     def requests(self) -> tuple[GenerationRequest, ...]:
-        """With prompts that differ."""
+        """The requests, with prompts that differ."""
         from ....production.serving.requests import GenerationRequest
 
         prompts = [tuple((7 * n + k) % self.config.vocab_size for k in range(self.prompt)) for n in range(self.texts)]

@@ -94,7 +94,7 @@ def _update(optimizer: torch.optim.Optimizer) -> None:
 
 
 def small_task(work: CompressionWorkload, ranks: int) -> SmallTask:
-    """The same for `compare`."""
+    """The workload as a task for `compare`."""
     import torch
 
     from ....gradient_compression.comparing import SmallTask
@@ -118,7 +118,7 @@ def small_task(work: CompressionWorkload, ranks: int) -> SmallTask:
 
 
 def methods() -> dict[str, Method]:
-    """By way, in order."""
+    """The methods by way, in order."""
     from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 
     from ....gradient_compression.comparing import METHODS, hooked

@@ -38,7 +38,7 @@ LossStep = Callable[[], float]
 
 
 def runs_of(base: SmallRun, ranks: int) -> dict[str, SmallRun]:
-    """Of each of `LAYOUTS`, the run on so many ranks: two axes have two ranks on the inner one.
+    """The runs of all `LAYOUTS` on so many ranks, by name: a layout of two axes has two ranks on the inner one.
 
     Raises:
         ValueError: an odd number of ranks, or one that the model does not fit.
@@ -70,7 +70,7 @@ def _our_step(run: SmallRun) -> LossStep:
 
 
 def _torch_step(way: str, run: SmallRun) -> LossStep:
-    """The same model, batch and optimizer with torch's own classes. They find no norm of the gradient."""
+    """A step of the same model, batch and optimizer with torch's own classes. They find no norm of the gradient."""
     import torch
     import torch.distributed as dist
 

@@ -55,7 +55,7 @@ def our_block(block: Block, *, group: dist.ProcessGroup | None = None, **options
 
 
 def torch_block(block: Block, mesh: Any, *, sequence_parallel: bool = False) -> nn.Module:
-    """The same by `parallelize_module`. Query, key and value share one input, which is therefore prepared once."""
+    """The block, divided by `parallelize_module`. Query, key and value share one input, so it is prepared once."""
     from torch.distributed.tensor import Replicate, Shard
     from torch.distributed.tensor.parallel import (
         ColwiseParallel,

@@ -129,7 +129,7 @@ def check_whole(parts: Sequence[Part], how: Mapping[str, str], shares: Sequence[
 
 
 def _checksum(*folders: Path) -> str:
-    """Of all Python files in folders, wherever these lie."""
+    """A checksum of all Python files in the folders; it does not depend on where these lie."""
     digest = hashlib.sha256()
     for folder in folders:
         for path in sorted(folder.rglob("*.py")):

@@ -8,7 +8,7 @@ from ..reading.layouts import HandIn
 def split(
     hand_ins: Sequence[HandIn], num_parts: int, *, who: Callable[[str], str], older_too: bool
 ) -> list[list[HandIn]]:
-    """Of each part its hand-ins: all of a student in one, and about as much to grade in each.
+    """The hand-ins of each part: all of a student's in one part, and about as much to grade in each.
 
     The same in every process, whatever the order of `hand_ins`; a hand-in more may move those of other students.
 

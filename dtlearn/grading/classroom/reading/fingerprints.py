@@ -16,7 +16,7 @@ _LAYOUT = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tok
 
 
 def fingerprints(source: str) -> frozenset[int]:
-    """Of a Python text; of what can be read of one that is no Python."""
+    """The fingerprints of a Python text, or of as much as can be read of a text that is not Python."""
     tokens = list[str]()
     try:
         before = "\n"

@@ -54,7 +54,7 @@ def hand_in(path: Path) -> HandIn:
 
 
 def hand_ins(entries: Iterable[os.DirEntry[str]], strays: list[str], names: Sequence[str]) -> list[HandIn]:
-    """All hand-ins, by name; what is none is said in `strays`. `names`: of files that answer an exercise."""
+    """All hand-ins, by name; anything else is noted in `strays`. `names`: of files that answer an exercise."""
     found: dict[str, HandIn] = {}
     for entry in entries:
         path, is_folder = Path(entry.path), entry.is_dir(follow_symlinks=False)

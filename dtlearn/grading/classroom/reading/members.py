@@ -84,7 +84,7 @@ def members(parts: Iterable[tuple[Path, str]], problems: list[str], others: list
 
 
 def open_regular(path: str | Path) -> IO[bytes]:
-    """Open a regular file. Raises OSError for what is none; never waits, as opening a FIFO would, and follows no link
+    """Open a regular file. Raises OSError for anything else; never waits, as opening a FIFO would, and follows no link
     at the end of the path."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):

@@ -85,7 +85,7 @@ class LabAgent(Agent):
         return handles
 
     def signal(self, pids: list[int], number: int, *, group: bool = False) -> list[int]:
-        """Those of a host that is gone have ended."""
+        """Send a signal to ranks, and return those that live; those of a host that is gone have ended."""
         alive = []
         for node, agent in list(self._agents.items()):
             mine = [handle for handle in pids if _node(handle) == node]
@@ -168,7 +168,7 @@ class LabAgent(Agent):
 
 
 def _handle(node: int, pid: int) -> int:
-    """Never a number that a process of this machine could have."""
+    """The handle of a rank on a node: never a number that a process of this machine could have."""
     return ((node + 1) << _PID_BITS) + pid
 
 

@@ -85,7 +85,7 @@ class RemoteProcess:
             raise
 
     def wait(self) -> int:
-        """Its exit code; 255 if its host is gone."""
+        """Wait for the exit code; 255 if the host is gone."""
         return self._code.result(TO_OBEY)
 
     def _ended(self, note: EndNote) -> None:

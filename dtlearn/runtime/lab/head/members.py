@@ -103,7 +103,7 @@ class Members:
             starter.close()
 
     def _admit(self, said: dict[str, Any]) -> str | None:
-        """In the port's thread: why a node may not join; None if it may."""
+        """In the port's thread: return why a node may not join; None if it may."""
         config = self._configs.get(said.get("host", ""))
         if config is None or config.host in self.port.nodes:
             why = f"{said.get('host')!r} is no node of {self.lab.path.name}; it has {', '.join(self._configs)}"

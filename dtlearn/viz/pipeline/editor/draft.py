@@ -82,11 +82,11 @@ class Draft:
         return rows_of(self.text)
 
     def with_rows(self, rows: Rows) -> Draft:
-        """The same with other words."""
+        """The same draft with other words."""
         return replace(self, text=text_of(rows))
 
     def shifted(self, rank: int, place: int, by: int) -> tuple[Draft, tuple[int, int]]:
-        """A word changes places with its neighbour on the same rank.
+        """Let a word change places with its neighbour on the same rank.
 
         Args:
             rank, place: of the word.
@@ -103,7 +103,7 @@ class Draft:
         return self.with_rows((*rows[:rank], tuple(row), *rows[rank + 1 :])), (rank, other)
 
     def carried(self, rank: int, place: int, target: int) -> tuple[Draft, tuple[int, int]]:
-        """A word goes to another rank, to the same place or, if that rank has fewer words, to its end.
+        """Move a word to another rank, to the same place or, if that rank has fewer words, to its end.
 
         Args:
             rank, place: of the word.
@@ -122,7 +122,7 @@ class Draft:
         return self.with_rows(tuple(map(tuple, new))), (target, place)
 
     def dropped(self, rank: int, words: tuple[str, ...]) -> Draft:
-        """A rank has other words: a word that came to it from another rank's row is taken out there.
+        """Give a rank other words: a word that came to it from another rank's row is taken out there.
 
         A row of tags tells only what it holds after a word was dragged into it. An action is done once, so the word is
         moved and not copied.

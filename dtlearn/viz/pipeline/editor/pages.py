@@ -40,7 +40,7 @@ def sizes_words(assessment: Assessment) -> str:
 
 
 def picture(assessment: Assessment) -> Picture | None:
-    """The schedule to scale; of one that gets stuck, what can be done. None if there is nothing."""
+    """The schedule to scale, or, if it gets stuck, the actions that can be done. None if there is nothing to draw."""
     if assessment.timeline is None:
         return None
     if assessment.is_valid:
@@ -66,7 +66,7 @@ def stuck_words(assessment: Assessment) -> str:
 
 
 def picture_page(assessment: Assessment) -> str:
-    """The same as an image."""
+    """The picture as an HTML image; "" if there is none."""
     drawn = picture(assessment)
     return drawn.img() if drawn else ""
 
@@ -101,7 +101,7 @@ def numbers_words(assessment: Assessment) -> str:
 
 
 def numbers_page(assessment: Assessment) -> str:
-    """The same as an HTML table."""
+    """The numbers as an HTML table."""
     table = numbers(assessment)
     return table.html(width=80) if table else ""  # a window of 1024 pixels has room for that
 
@@ -117,5 +117,5 @@ def measured_page(assessment: Assessment, record: Record) -> str:
 
 
 def _percent(share: float) -> str:
-    """As the figure writes it; what ends in 5 may be a bit less in binary, and is rounded up here as it is there."""
+    """A share as the figure writes it; what ends in 5 may be a bit less in binary: it is rounded up here as there."""
     return f"{100 * share + 1e-9:.1f} %"
