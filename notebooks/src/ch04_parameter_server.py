@@ -3,21 +3,21 @@
 #
 # **The question.** What if one place keeps the weights?
 #
-# Builds on: chapters 2 and 3. Ranks: 4; one cell uses 8. Time: an evening of 102 minutes for the core path; the
-# sections of "Further" in any order, when you need them.
+# Builds on: chapters 2 and 3. Ranks: 4; one cell of "Further" uses 8. Time: 76 minutes for the core path; the sections
+# of "Further" in any order, when you need them.
 #
 # | core path | what | minutes |
 # |---|---|---|
-# | 1. One place for the weights | a naive server, and the bytes on its link | 10 |
-# | 2. Pull, push, version | the synchronous step | 3, and exercise 2: 27 |
-# | 3. Who waits for whom | bounds, staleness | 10, and exercises 3 and 4: 26 |
+# | 1. One place for the weights | a naive server, and the bytes on its link | 9 |
+# | 2. Pull, push, version | the synchronous step | 2, and exercise 1: 27 |
+# | 3. Who waits for whom | staleness, and a bound | 7, and exercise 2: 10 |
 # | 4. The page | a server in 80 lines | 8 |
-# | 5. The real server, measured | three rules, one straggler | 8 |
-# | 6. Break it | a worker that ends early | 3 |
-# | 7. The arithmetic | one server, S servers, a ring | 7 |
+# | 5. The real server, measured | three rules, one straggler | 6 |
+# | 6. Break it | a worker that ends early | 2 |
+# | 7. The arithmetic | one server, S servers, a ring | 5 |
 #
-# After it you have written a server's step and the two rules that make it asynchronous without losing control, and can
-# say when an all-reduce is the better choice.
+# After it you have written a server's step and the gate that keeps fast workers near slow ones. You can say what the
+# staleness of a gradient is, and when an all-reduce is the better choice.
 
 # %% jupyter={"source_hidden": true}
 # %load_ext dtlearn
@@ -63,7 +63,8 @@ hot = dtlearn.predict(
 
 # %% [markdown]
 # The naive server, on real ranks. The parameters are one vector, `flat`. `gradient_at` (in the folded cell) computes
-# the gradient of a rank's part of a batch of images, as a vector too. `--record naive` keeps what the ranks send.
+# the gradient of a rank's part of a batch of images, as a vector too. `--record naive` keeps what the ranks send;
+# `-r 0` runs a cell on rank 0 only.
 
 # %% jupyter={"source_hidden": true}
 # %%ranks --setup
@@ -181,7 +182,7 @@ hot.reveal(sum(links["1 server, 3 workers"][0]))
 # | the server steps with | 40 | 3.0 | (not 4.0) |
 
 # %% [markdown]
-# **Exercise 2.** One synchronous step of a server and its workers.
+# **Exercise 1.** One synchronous step of a server and its workers.
 
 # %% exercise="ch04.server_step"
 
@@ -222,6 +223,7 @@ stale = dtlearn.predict(
 
 # %% jupyter={"source_hidden": true}
 from functools import partial
+from random import Random
 
 from dtlearn.models import MLP, load_digits
 
@@ -264,6 +266,11 @@ def mean_staleness(log):
     return sum(applied) / len(applied)
 
 
+def hiccups(worker, number):
+    """One step in ten takes five times as long."""
+    return 0.5 if Random(f"{worker} {number}").random() < 0.1 else 0.1
+
+
 EVEN = ps.Timing(ps.jittered(mean=0.1, spread=0.1))
 SLOW = ps.Timing(
     ps.jittered(mean=0.1, spread=0.1, slow={3: 3.0})
@@ -293,34 +300,18 @@ stale.reveal(round(mean_staleness(steady.log), 1), workers=4)
 # | 2, 1, 1 | worker 0 again | yes |
 # | 2, 1, gone | worker 0 its third step | yes: who has left is not waited for |
 #
-# The bound counts steps. In updates, a gradient may miss up to $(N-1)(2s+1)$: meanwhile each other worker can go from
-# $s$ steps behind to $s + 1$ ahead. Pushes are applied as they arrive; only with $s = 0$ together, as one update: the
+# The server applies pushes as they arrive; only with $s = 0$ does it apply those of a step together, as one update: the
 # synchronous step.
 
 # %% [markdown]
-# **Exercise 3.** The gate of bounded staleness.
+# **Exercise 2.** The gate of bounded staleness.
 
 # %% exercise="ch04.may_start"
 
 # %% [markdown]
-# A server also has to remember who waits: any push or departure may open the gate for others. As a page:
-
-# %%
-from dtlearn.parameter_server import page_parameter_server, page_ssp
-
-dtlearn.show_source(page_ssp)
-
-# %% [markdown]
-# What to do with a gradient that is stale anyway? Make its step smaller. A learning rate divided by the staleness is
-# the rule of Zhang et al. (2016, arXiv 1511.05950); the exercise divides by one plus the staleness, so that a fresh
-# gradient has the whole rate and every missed update counts.
-
-# %% [markdown]
-# **Exercise 4.** An asynchronous update that knows its staleness.
-
-# %% exercise="ch04.stale_update"
-
-# %% [markdown]
+# The gate is half of the work: the server also remembers who waits, and asks again after each push and each departure
+# (Further, "The gate on a page").
+#
 # ## 4. The page
 #
 # Here is a server that does both, synchronous and asynchronous. A thread for each worker
@@ -330,6 +321,8 @@ dtlearn.show_source(page_ssp)
 # notes itself which version each worker (here the rank) pulled.
 
 # %%
+from dtlearn.parameter_server import page_parameter_server
+
 dtlearn.show_source(page_parameter_server)
 
 # %% [markdown]
@@ -338,7 +331,7 @@ dtlearn.show_source(page_parameter_server)
 # The package's `ParameterServer` adds any rule of consistency, a log of all pushes, several servers, and checks of what
 # comes. In the setup `by_range` places the parameters on servers, a `Shard` is one server's part with its optimizer,
 # and `train_request_response` is the worker's loop: pull, compute, push. Rank 0 serves; worker 0 is three times as slow
-# as the two others. (It sleeps: 120 ms in place of 40.)
+# as the two others. (It sleeps: 120 ms in place of 40.) With `-o _` the logs are not shown.
 
 
 # %%
@@ -382,7 +375,7 @@ served = train(ps.Asynchronous())
 served
 
 # %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
-from dtlearn.viz import computing_in, computing_under_clock, worker_timeline
+from dtlearn.viz import computing_in, worker_timeline
 
 show(
     worker_timeline(
@@ -411,27 +404,7 @@ log[-1]
 # train: theirs were applied while it computed. The mean is below N - 1 = 2 only because the slow worker trains alone at
 # the end.
 #
-# Is the synchronous server right? Three steps of Adam, whose state is on the server, beside torch's DDP on the three
-# workers, each with an Adam of its own. They agree if no parameter differs by more than a tenth of a step:
-
-# %%
-# %%ranks -o beside
-from torch.nn.parallel import DistributedDataParallel as DDP
-
-workers = dist.new_group([1, 2, 3])  # every rank takes part in making it
-served_by = train(ps.Synchronous(), 3, torch.optim.Adam, 1e-3)
-if rank > 0:
-    ddp = DDP(fresh_model(), process_group=workers)
-    optimizer = torch.optim.Adam(ddp.parameters(), lr=1e-3)
-    for number in range(3):
-        optimizer.zero_grad()
-        x, y = my_part(number, rank - 1, 3)
-        F.cross_entropy(ddp(x), y).backward()
-        optimizer.step()
-served_by[1] if rank == 0 else parameters_to_vector(ddp.parameters()).detach()
-
-# %% jupyter={"source_hidden": true}
-print("server and DDP agree:", (beside[0] - beside[1]).abs().max().item() < 1e-4)
+# Synchronous, this server computes what DDP computes, with Adam too (Further, "Beside DDP").
 
 # %% [markdown]
 # ## 6. Break it
@@ -490,7 +463,103 @@ seconds = {
 even.reveal(**{name.replace(" ", "_"): value for name, value in seconds.items()})
 
 # %% [markdown]
-# Recorded with four workers and one, two and four servers:
+# So a server is not slower in itself. What beats the ring is added links: with 64 extra machines the step takes half
+# its time. BytePS (Jiang et al. 2020, OSDI) uses spare machines without GPUs so. Servers may also stand on the
+# **workers' own machines**: with S = N each link then sends and receives $2(N-1)/N \cdot Ψ$, exactly the ring's bytes,
+# and no machine is added. ("Placement" in Further records one, two and four servers.)
+#
+# **When to use it.** Dense model, equal machines, one job: an all-reduce, which needs no second program. A server is
+# right where its strengths count: workers need only **a part** of the parameters (huge embedding tables), or **leave**,
+# or differ in speed. Synchronous, it computes what DDP computes; asynchronous, it computes something else.
+#
+# No later core path needs more than this.
+
+# %% [markdown]
+# # Further
+#
+# Each section stands alone, after what its first line names. In a new session run the first code cell, the cells of
+# sections 1 and 3, and those of what is needed.
+#
+# | section | question | minutes | exercise |
+# |---|---|---|---|
+# | A push that is out of date | how large a step should it make? | 1 | 3: 16 |
+# | The gate on a page | who remembers the workers that wait? | 4 | |
+# | Beside DDP | does a server with Adam compute the same? | 2 | |
+# | Placement | who keeps what? | 4 | 4: 10 |
+# | The pipelined protocol | can a pull hide behind computing? | 4 | |
+# | Backup workers | can the slowest be ignored? | 3 | |
+# | Stragglers, staleness and loss | what wins, by samples and by seconds? | 6 | |
+# | Sparse rows | a table that no worker could hold | 6 | 5: 35 |
+# | Faults | what is lost when a rank dies? | 8 | |
+# | The virtual clock, and replay | can an asynchronous run be repeated? | 3 | |
+# | Without a server | gossip between neighbours | 5 | |
+# | torch's own way | the same in `torch.distributed.rpc` | 4 | |
+# | Find three bugs | which mistakes did real servers have? | | 6: 25 |
+# | Today | when is a server right, and on GPUs? | 2 | |
+# | Myths, and questions to check yourself | | 3 | |
+
+# %% [markdown]
+# ## A push that is out of date
+#
+# *Needs: section 3.* An asynchronous server applies each push as it arrives, and the updates between a worker's pull
+# and its push are the staleness of its gradient. The gradient points downhill from where the parameters were, so a
+# natural answer is a smaller step. A learning rate divided by the staleness is the rule of Zhang et al. (2016, arXiv
+# 1511.05950); the exercise divides by one plus the staleness, so that a fresh gradient has the whole rate and every
+# missed update counts. (What such a rule is worth: "Stragglers, staleness and loss".)
+
+# %% [markdown]
+# **Exercise 3.** An asynchronous update that knows its staleness.
+
+# %% exercise="ch04.stale_update"
+
+# %% [markdown]
+# ## The gate on a page
+#
+# *Needs: section 3, with exercise 2.* Exercise 2 answers one worker. A server also has to remember who waits: any push
+# or departure may open the gate for others. As a page:
+
+# %%
+from dtlearn.parameter_server import page_ssp
+
+dtlearn.show_source(page_ssp)
+
+# %% [markdown]
+# How stale can a gradient be behind this gate? The bound $s$ counts steps, and staleness counts updates. A worker with
+# the clock $c$ begins a step only if every other one's clock is at least $c - s$. While it computes, its clock stays
+# $c$, so another worker may begin a step with the clock $c + s$ at most, which takes it to $c + s + 1$. That makes at
+# most $2s + 1$ updates of each of the $N - 1$ others: a gradient misses at most $(N-1)(2s+1)$ updates.
+#
+# ## Beside DDP
+#
+# *Needs: section 5.* Is the synchronous server right? Three steps of Adam, whose state is on the server, beside
+# torch's DDP on the three workers, each with an Adam of its own. They agree if no parameter differs by more than a
+# tenth of a step:
+
+# %%
+# %%ranks -o beside
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+workers = dist.new_group([1, 2, 3])  # every rank takes part in making it
+served_by = train(ps.Synchronous(), 3, torch.optim.Adam, 1e-3)
+if rank > 0:
+    ddp = DDP(fresh_model(), process_group=workers)
+    optimizer = torch.optim.Adam(ddp.parameters(), lr=1e-3)
+    for number in range(3):
+        optimizer.zero_grad()
+        x, y = my_part(number, rank - 1, 3)
+        F.cross_entropy(ddp(x), y).backward()
+        optimizer.step()
+served_by[1] if rank == 0 else parameters_to_vector(ddp.parameters()).detach()
+
+# %% jupyter={"source_hidden": true}
+print("server and DDP agree:", (beside[0] - beside[1]).abs().max().item() < 1e-4)
+
+# %% [markdown]
+# ## Placement
+#
+# *Needs: section 7.* More servers cool the link. In section 7 that was a formula; here is a recorded step of four
+# workers with one, two and four servers, beside the ring. (The folded cell also has `on_servers`, a run of servers and
+# workers, and `step_of`, a worker's gradient; "The pipelined protocol" and "Faults" use them.)
 
 # %% jupyter={"source_hidden": true}
 import time
@@ -538,39 +607,8 @@ show(
 )
 
 # %% [markdown]
-# So a server is not slower in itself. Servers may also stand on the **workers' own machines**: with S = N each link
-# then sends and receives $2(N-1)/N \cdot Ψ$, exactly the ring's bytes, and no machine is added. What beats the ring is
-# added links: with 64 extra machines the step takes half its time. BytePS (Jiang et al. 2020, OSDI) uses spare machines
-# without GPUs so. (First all pulls, then all pushes: 64 servers equal the ring.)
-#
-# **When to use it.** Dense model, equal machines, one job: an all-reduce, which needs no second program. A server is
-# right where its strengths count: workers need only **a part** of the parameters (huge embedding tables), or **leave**,
-# or differ in speed. Synchronous, it computes what DDP computes; asynchronous, it computes something else.
-#
-# Later chapters need no more of this one.
-
-# %% [markdown]
-# # Further
-#
-# Each section stands alone, after the core path.
-#
-# | section | question | exercise |
-# |---|---|---|
-# | Placement | who keeps what? | 1 |
-# | The pipelined protocol | can a pull hide behind computing? | |
-# | Backup workers | can the slowest be ignored? | |
-# | Stragglers, staleness and loss | what wins, by samples and by seconds? | |
-# | Sparse rows | a table that no worker could hold | 5 |
-# | Faults | what is lost when a rank dies? | |
-# | The virtual clock, and replay | can an asynchronous run be repeated? | |
-# | Without a server | gossip between neighbours | |
-# | torch's own way | the same in `torch.distributed.rpc` | |
-# | Today | when is a server right, and on GPUs? | 6 |
-#
-# ## Placement
-#
-# *Needs: section 7.* With several servers each keeps a part, its **shard**, and each has versions of its own. An
-# asynchronous pull may get version 7 of one shard with version 8 of another; within a shard nothing is torn.
+# Each server keeps a part of the parameters, its **shard**, and has versions of its own. An asynchronous pull may get
+# version 7 of one shard with version 8 of another; within a shard nothing is torn.
 # (Synchronous steps have one version everywhere. DistBelief accepts mixed versions; Hogwild, Niu et al. 2011, with
 # threads and no lock, accepts torn reads too.) Three ways to divide, as data that every rank computes alike:
 
@@ -604,15 +642,16 @@ show(
 # sets the pace.
 
 # %% [markdown]
-# **Exercise 1.** Place keys on servers.
+# **Exercise 4.** Place keys on servers.
 
 # %% exercise="ch04.place_keys"
 
 # %% [markdown]
 # ## The pipelined protocol
 #
-# *Needs: sections 3 and 5.* So far a worker asks, waits, computes and pushes: **request and response**. The
-# **pipelined** protocol asks for the next step's parameters *before* it computes this step. They travel meanwhile.
+# *Needs: sections 3 and 5, and the folded cell of "Placement".* So far a worker asks, waits, computes and pushes:
+# **request and response**. The **pipelined** protocol asks for the next step's parameters *before* it computes this
+# step. They travel meanwhile.
 
 # %%
 dtlearn.show_source(ps.train_pipelined, docstring=False)
@@ -630,6 +669,8 @@ price = dtlearn.predict.choice(
 )
 
 # %% jupyter={"source_hidden": true}
+from dtlearn.viz import computing_under_clock, worker_timeline
+
 timing = ps.Timing(lambda worker, number: 0.03, transfer=0.012, latency=1e-3)
 clocked = {
     name: under_clock(ps.Asynchronous(), timing, 2, 8, pipelined=name == "pipelined")
@@ -665,17 +706,10 @@ for loop in (ps.train_request_response, ps.train_pipelined):
 #
 # *Needs: section 3.* Stragglers are often not one slow machine, but one slow *step* here or there. Chen et al. (2016,
 # arXiv 1604.00981) start a few workers more than are needed and do not wait for the slowest pushes of a step; these
-# are dropped when they come. Twenty updates of eight gradients each, of all steps one in ten takes five times as long,
-# under the virtual clock:
+# are dropped when they come. Twenty updates of eight gradients each, under the virtual clock; of all steps one in ten
+# takes five times as long (`hiccups`, in the folded cell of section 3):
 
 # %%
-from random import Random
-
-
-def hiccups(worker, number):
-    return 0.5 if Random(f"{worker} {number}").random() < 0.1 else 0.1
-
-
 rows = []
 for backup in range(4):
     run = under_clock(
@@ -700,9 +734,11 @@ rank_table(rows, caption="The first 20 synchronous updates, each of eight gradie
 #
 # ## Stragglers, staleness and loss
 #
-# *Needs: section 3.* The same hiccups, under three rules:
+# *Needs: section 3.* Four workers, of whose steps one in ten takes five times as long, under three rules:
 
 # %% jupyter={"source_hidden": true}
+from dtlearn.viz import computing_under_clock, worker_timeline
+
 rules = {
     "synchronous": ps.Synchronous(),
     "at most 2 steps apart": ps.BoundedStaleness(2),
@@ -779,8 +815,9 @@ show(
 
 # %% [markdown]
 # 2.5 times as fast, and staleness costs little here, since the learning rate is small. (The price: a fast worker's data
-# count three times as much as the slow one's.) The mean staleness is 3 = N - 1 again, though the speeds differ: each
-# update ages the N - 1 gradients that are under way. With eight workers and a rate of 0.4 it costs all:
+# count three times as much as the slow one's.) The mean staleness is 3 = N - 1 again, though the speeds differ: with
+# each update the N - 1 other gradients that are under way grow staler by one. With eight workers and a rate of 0.4 it
+# costs all:
 
 # %%
 for name, num_workers, lr, factor in (
@@ -799,13 +836,13 @@ for name, num_workers, lr, factor in (
 # on as many batches one worker gets farther than either. Two things to remember: an asynchronous learning rate has to
 # shrink about as the staleness grows; and asynchrony acts like additional momentum (Mitliagkas et al. 2016, arXiv
 # 1605.09774), so that a momentum which was right for one worker is too large for many. (`divided_by_staleness` is the
-# paper's rule, 1 / max(1, staleness): a gradient that missed one update still has the whole rate. Exercise 4 divides by
+# paper's rule, 1 / max(1, staleness): a gradient that missed one update still has the whole rate. Exercise 3 divides by
 # 1 + staleness.)
 #
 # ## Sparse rows
 #
-# *Needs: section 2.* A recommendation model has an **embedding table** of millions of rows, and a batch uses a few
-# hundred of them. DDP would average a gradient that is nearly all zeros, and each rank would hold the whole table.
+# *Needs: sections 2 and 5.* A recommendation model has an **embedding table** of millions of rows, and a batch uses a
+# few hundred of them. DDP would average a gradient that is nearly all zeros, and each rank would hold the whole table.
 # With a server a worker pulls only the rows of its batch, and pushes gradients for only those.
 
 # %%
@@ -879,8 +916,8 @@ print("the loss falls on every worker:", all(own[-1] < own[0] for own in looked_
 # %% [markdown]
 # ## Faults
 #
-# *Needs: section 5.* Ranks are killed now, with SIGKILL. First an all-reduce job with three ranks, then a server with
-# two workers:
+# *Needs: section 5, and the folded cell of "Placement".* Ranks are killed now, with SIGKILL. First an all-reduce job
+# with three ranks, then a server with two workers:
 
 
 # %%
@@ -1023,10 +1060,10 @@ lost.reveal()
 #
 # ## The virtual clock, and replay
 #
-# *Needs: section 5.* The curves above were made without processes. The **virtual clock** keeps a list of what happens
-# when (a pull arrives, a gradient is ready), takes the earliest, and asks the same rules and makes the same updates
-# as the server. Only the seconds are given: a question such as "what if one worker were ten times as slow?" takes no
-# cluster.
+# *Needs: sections 3 and 5.* The answers of section 3 were computed without processes. The **virtual clock** keeps a
+# list of what happens when (a pull arrives, a gradient is ready), takes the earliest, and asks the same rules and makes
+# the same updates as the server. Only the seconds are given: a question such as "what if one worker were ten times as
+# slow?" takes no cluster.
 #
 # A real asynchronous run is never the same twice. What it does not repeat is only the *order* of the pushes, and the
 # log has that. Rank 0 takes the log of section 5's asynchronous run, computes each gradient again from the version
@@ -1188,6 +1225,16 @@ rpc.shutdown()
 # %% [markdown]
 # The mean of the two targets is 1.5. `dtlearn bench parameter_server` times both servers, and DDP, on your machine.
 #
+# ## Find three bugs
+#
+# *Needs: section 2.* Exercise 1 is one step. Here is a whole training loop around such steps.
+
+# %% [markdown]
+# **Exercise 6.** Three planted bugs, as real servers had them.
+
+# %% exercise="ch04.bug_hunt"
+
+# %% [markdown]
 # ## Today
 #
 # | | |
@@ -1209,12 +1256,7 @@ rpc.shutdown()
 # timeline first: with fast computing the copies on the server's side will be the largest part.
 
 # %% [markdown]
-# **Exercise 6.** Three planted bugs, as real servers had them.
-
-# %% exercise="ch04.bug_hunt"
-
-# %% [markdown]
-# ### Myths
+# ## Myths, and questions to check yourself
 #
 # **"A parameter server reduces communication."** A worker moves $2Ψ$, less than a rank of a ring with its nearly
 # $4Ψ$; but the server moves $2NΨ$ (section 1). Together no byte is saved, unless rows are sparse.
@@ -1225,7 +1267,7 @@ rpc.shutdown()
 # **"An asynchronous optimizer is Adagrad or Adam."** Asynchrony is how gradients reach the parameters. Any optimizer
 # can stand on the server.
 #
-# **"Asynchronous is faster."** In updates per second. Look at both axes of the loss.
+# **"Asynchronous is faster."** In updates per second. Look at both plots of "Stragglers, staleness and loss".
 #
 # **"Bounded staleness hides a slow machine."** It hides slow steps. A machine that is always slow sets the pace.
 #

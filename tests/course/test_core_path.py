@@ -43,5 +43,5 @@ def test_the_head_lists_the_core_path_with_its_minutes(chapter):
 def test_the_core_path_is_for_an_evening(chapter):
     """The aims are 75 minutes, 2,500 words, 20 visible cells and 3 exercises."""
     core, whole = sizes(nbformat.read(ROOT / chapter.notebook, as_version=4))
-    assert chapter.core_minutes <= 105 and core.words <= 3200 and core.visible_cells <= 24
+    assert chapter.core_minutes <= 80 and core.words <= 3200 and core.visible_cells <= 24
     assert 2 <= core.exercises <= 3 and whole.exercises == len(chapter.exercises)
