@@ -12,6 +12,7 @@ from dtlearn.libraries.engines import deepspeed_three_axes
 from dtlearn.libraries.engines.base import batches, build_model
 from dtlearn.libraries.engines.deepspeed_pipeline import DeepSpeedPipeline
 from dtlearn.libraries.engines.deepspeed_three_axes import DividedLink, mark_divided
+from dtlearn.libraries.engines.deepspeed_tp import tensor_parallel_section
 from dtlearn.libraries.engines.registry import make_engine, require_able
 from dtlearn.models.gpt import next_token_loss
 from dtlearn.runtime.errors import RankError
@@ -170,6 +171,20 @@ def test_without_zero_deepspeed_leaves_the_later_stages_out_of_the_norm():
         require_able("deepspeed_pipeline", run)
     require_able("deepspeed_pipeline", replace(run, zero_stage=1))
     require_able("deepspeed_pipeline", replace(run, precision="bf16"))
+
+
+def autotp_on_a_pipeline(run):
+    section = tensor_parallel_section(2)
+    DeepSpeedPipeline(replace(run, options={"tensor_parallel": section}))
+
+
+@pytest.mark.libraries
+@pytest.mark.filterwarnings("ignore")
+def test_autotp_takes_the_stages_of_a_pipeline_for_replicas():
+    """Why the layers are ours: it sends the first stage's embedding, 128 rows, where the second has a norm."""
+    run = replace(FOUR, tp=1)
+    with pytest.raises(RankError, match=r"rank 0 calls broadcast with shape \(128, 256\), rank 2 with shape \(256,\)"):
+        run_ranks(autotp_on_a_pipeline, 4, run, device="cpu", timeout=300)
 
 
 def links_alone(run):
