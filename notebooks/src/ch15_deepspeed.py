@@ -501,7 +501,7 @@ dtlearn.show_source(deepspeed_three_axes.mark_divided)
 # %% [markdown]
 # Forget it, and the norm of the first gradient is 2.97 in the place of 3.30. Mark everything, and it is 4.26. No error, and without clipping no
 # difference; with it the run clips at another length. A second trap waits without ZeRO: in fp32 `clip_grad_norm_` in deepspeed/runtime/utils.py counts what
-# has no mark on the first rank of a replica alone, and that one has the first stage. The pipeline above then clips by 2.41. ZeRO 1 counts right. So compare
+# has no mark on the first rank of a replica alone, and that one has the first stage. Two stages then clip by 2.41. ZeRO 1 counts right. So compare
 # the norm with that of one process (chapter 14).
 #
 # Between two stages each rank of a layer sends its half of the activation, and the receivers gather it. The `PipelineEngine` refuses ZeRO 2 and 3

@@ -69,7 +69,7 @@ class DeepSpeedThreeAxes:
     ZeRO 1 has updated; over all ranks the norm; from the last stage the loss.
 
     **Memory**: P / (tp pp) parameters and a little: norms, positions and biases of row-parallel layers are whole on all
-    tp ranks. Of each 4 bytes of weight and 4 of gradient, and of Adam's moments and the fp32 copy 12 / dp.
+    tp ranks. For each of them 4 bytes of weight, 4 of gradient, and of Adam's moments and the fp32 copy 12 / dp.
 
     Raises:
         ValueError: the description is of another number of ranks.
