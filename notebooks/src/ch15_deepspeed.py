@@ -196,8 +196,8 @@ rank_table(
 # | 8 | 2 | 1 | 4 | 4 | 4 | 64 |
 # | 32 | 4 | 4 | 2 | 4 | 8 | 64 |
 #
-# (DeepSpeed learns tp from the `mpu` object that Megatron passes to it, and pp from its `PipelineModule`. It leaves its own `autotp_size` out of this equation in
-# 0.19.8: with tp 2, and the train batch alone given, it trains half of it and says nothing.)
+# (DeepSpeed learns tp from the `mpu` object that Megatron passes to it, pp from its `PipelineModule`, and with one that has a topology
+# both. It leaves its own `autotp_size` out of this equation in 0.19.8: with tp 2, and the train batch alone given, it trains half of it and says nothing.)
 #
 # **Exercise 1.** The identity, as DeepSpeed fills it in.
 
@@ -451,8 +451,9 @@ except libraries.LibraryMissing as missing:
 # %% [markdown]
 # ## The 2 x 4 x 4 of DeepSpeed, in small
 #
-# *Needs: chapters 10 and 14.* DeepSpeed's picture of 3D parallelism has 32 GPUs: two replicas with ZeRO 1, pipelines of four stages, layers over four. Here
-# two of the three at a time run on four ranks, two ranks each: `PipelineModule` and ZeRO 1, AutoTP and ZeRO 1; and torch's own.
+# *Needs: chapters 10, 12 and 14.* DeepSpeed's picture of 3D parallelism has 32 GPUs: two replicas with ZeRO 1, pipelines of four stages, layers over four.
+# The first row is **all three axes in one run**: eight ranks, 2 replicas x 2 stages x 2 ranks of a layer. Below it two axes at a time, the pipeline alone,
+# and torch's own.
 
 # %% jupyter={"source_hidden": true}
 rank_table(
@@ -462,23 +463,50 @@ rank_table(
             "last loss": f"{results[name].losses[-1]:.4f}",
             "calls of rank 0": sum(row.calls for row in results[name].calls),
             "volume": f"{volumes[name]:.2f}",
+            "kept, kB": round(max(results[name].state_bytes) / 1e3),
         }
         for name in (
-            "zero_pipeline",
+            "zero1_pipeline_tp",
             "zero1_pipeline",
             "zero1_tp",
+            "zero_pipeline",
             "pipeline",
             "pipeline_fsdp2",
             "tp",
             "tp_fsdp2",
         )
     ],
-    caption="The same GPT, the same losses",
+    caption="The same GPT, the same losses; what the fullest rank keeps between two steps",
 )
 
 # %% [markdown]
-# Its `PipelineEngine` refuses ZeRO 2 and 3 (chapter 14 says why). It calls the accumulation steps micro-batches, and takes the data
-# itself: `engine.train_batch(iterator)`. In bf16 the caller has to cast a stage's inputs.
+# How it is put together:
+
+# %%
+from dtlearn.libraries.engines import deepspeed_three_axes
+
+dtlearn.show_source(deepspeed_three_axes.DeepSpeedThreeAxes)
+
+# %% [markdown]
+# DeepSpeed brings the grid, the pipeline and ZeRO. **The layers it leaves to you**: `PipelineModule` runs the links that it is given, and divides none.
+# In Megatron-DeepSpeed they are Megatron's, here chapter 12's. AutoTP does not help: it makes its groups as if all other ranks were replicas, and
+# broadcasts the first stage's embedding to ranks whose first parameter is a norm.
+#
+# And then you owe it a mark. For the norm DeepSpeed must know which parameters are parts, each to be counted, and which are copies. It asks
+# every parameter for an attribute, `tensor_model_parallel` (or `model_parallel`), and takes what has none for a copy:
+
+# %%
+dtlearn.show_source(deepspeed_three_axes.mark_divided)
+
+# %% [markdown]
+# Forget it, and the norm of the first gradient is 2.97 in the place of 3.30. Mark everything, and it is 4.26. No error, and without clipping no
+# difference; with it the run clips at another length. A second trap waits without ZeRO: in fp32 `clip_grad_norm_` in deepspeed/runtime/utils.py counts what
+# has no mark on the first rank of a replica alone, and that one has the first stage. Two stages then clip by 2.41. ZeRO 1 counts right. So compare
+# the norm with that of one process (chapter 14).
+#
+# Between two stages each rank of a layer sends its half of the activation, and the receivers gather it. The `PipelineEngine` refuses ZeRO 2 and 3
+# (chapter 14 says why). It calls the accumulation steps micro-batches, and takes the data itself: `engine.train_batch(iterator)`. In bf16 the caller
+# has to cast a stage's inputs.
 #
 # ## 16 bits
 #

@@ -60,6 +60,10 @@ REQUESTS: dict[str, LibraryRequest] = {
     "zero_pipeline": ("deepspeed_pipeline", replace(BASE, pp=2, accumulation=2)),
     "zero1_pipeline": ("deepspeed_pipeline", replace(BASE, pp=2, accumulation=2, world_size=4, zero_stage=1)),
     "zero1_tp": ("deepspeed_tp", replace(BASE, tp=2, world_size=4, zero_stage=1)),
+    "zero1_pipeline_tp": (
+        "deepspeed_three_axes",
+        replace(BASE, pp=2, tp=2, accumulation=2, world_size=8, zero_stage=1),
+    ),
     "megatron_tp": ("megatron_tp", replace(BASE, tp=2)),
     "fairscale_tp": ("fairscale_tp", replace(BASE, tp=2)),
     "fairscale_oss": ("fairscale_oss", BASE),

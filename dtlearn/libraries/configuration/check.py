@@ -39,6 +39,7 @@ def check_ds_config(
         *idle_keys(config),
         *_batch(config, world_size, tp, pp),
         *_autotp(config, world_size, tp),
+        *_stages(config, pp),
         *_precision(config, device),
         *_optimizer(config),
         *_zero(config, pp),
@@ -55,7 +56,8 @@ def faults_that_stop(config: Mapping[str, Any], world_size: int, tp: int = 1, pp
     if stops := _of_single_keys(config, world_size, tp, pp):
         return stops
     keys = (*removed_keys(config), *unknown_keys(config))
-    return [*keys, *_batch(config, world_size, tp, pp), *_optimizer(config), *_zero(config, pp)]
+    together = (*_batch(config, world_size, tp, pp), *_stages(config, pp), *_optimizer(config), *_zero(config, pp))
+    return [*keys, *together]
 
 
 def _of_single_keys(config: Mapping[str, Any], world_size: int, tp: int, pp: int) -> list[str]:
@@ -140,6 +142,15 @@ def _autotp(config: Mapping[str, Any], world_size: int, tp: int) -> Iterator[str
         yield (
             f"train_batch_size counts each sequence {size} times with tensor_parallel.autotp_size {size}: DeepSpeed "
             "0.19.8 takes the ranks of a layer for replicas; leave it out, and give micro-batch and accumulation."
+        )
+
+
+def _stages(config: Mapping[str, Any], pp: int) -> Iterator[str]:
+    """AutoTP makes its groups of the ranks' numbers alone: `_init_tp_mesh_device` in deepspeed/utils/groups.py."""
+    if pp > 1 and _autotp_size(config) > 1:
+        yield (
+            "tensor_parallel.autotp_size does not go with a pipeline: DeepSpeed 0.19.8 takes the stages for replicas; "
+            "divide the layers yourself, and give PipelineModule a PipeModelDataParallelTopology."
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Iterator
 from typing import Any, Protocol
 
@@ -82,12 +83,15 @@ def batches(run: RunDescription) -> Iterator[Batch]:
 def refuse(run: RunDescription, engine: str, **must_be: Any) -> None:
     """Refuse what an engine cannot do.
 
+    Args:
+        must_be: a value, or a tuple of several, by the name in the description; of its model "config.dropout".
+
     Raises:
         ValueError: the description asks for something else than `must_be` allows.
     """
     for name, allowed in must_be.items():
         choices = allowed if isinstance(allowed, tuple) else (allowed,)
-        if (value := getattr(run, name)) not in choices:
+        if (value := operator.attrgetter(name)(run)) not in choices:
             raise ValueError(
                 f"the engine {engine!r} takes {name}={' or '.join(map(repr, choices))}, got {value!r}: "
                 "change the description, or take another engine"

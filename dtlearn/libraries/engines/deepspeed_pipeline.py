@@ -42,6 +42,8 @@ class DeepSpeedPipeline:
             loss_fn=loss_of,
             partition_method="uniform",
             activation_checkpoint_interval=int(run.recompute),
+            # The reentrant one, its default, gives no gradient to a link whose input has none: the embedding.
+            activation_checkpoint_func=deepspeed.checkpointing.non_reentrant_checkpoint,
         )
         self.engine = initialize_deepspeed(module, ds_config_of(run))
         self.replica = self.engine.grid.get_data_parallel_rank()

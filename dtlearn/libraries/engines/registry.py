@@ -48,6 +48,12 @@ ENGINES = {
         "DeepSpeed PipelineModule", "deepspeed_pipeline.DeepSpeedPipeline", "deepspeed", chapter="ch10"
     ),
     "deepspeed_tp": EngineKind("DeepSpeed AutoTP", "deepspeed_tp.deepspeed_tp", "deepspeed", chapter="ch12"),
+    "deepspeed_three_axes": EngineKind(
+        "DeepSpeed PipelineModule of divided layers",
+        "deepspeed_three_axes.DeepSpeedThreeAxes",
+        "deepspeed",
+        chapter="ch14",
+    ),
     "megatron_tp": EngineKind("Megatron-core layers, tp", "megatron_layers.megatron_tp", "megatron.core", "ch12"),
     "fairscale_tp": EngineKind("FairScale layers, tp", "fairscale_layers.fairscale_tp", "fairscale", "ch12"),
     "fairscale_oss": EngineKind("FairScale OSS", "fairscale_layers.fairscale_oss", "fairscale", "ch09"),
@@ -55,20 +61,22 @@ ENGINES = {
 
 
 # What of a description an engine can do, where it is not all; looked at before ranks start. FSDP2 takes no fp16: its
-# shards would need a gradient scaler that asks all ranks.
+# shards would need a gradient scaler that asks all ranks. A pipeline would update tied weights as two, on two stages.
 ALONE = {"tp": 1, "pp": 1}
+UNTIED = {"config.tie_embeddings": False}
 TAKES: dict[str, dict[str, Any]] = {
     "reference": {"world_size": 1, "zero_stage": 0},
     "ddp": {**ALONE, "zero_stage": 0},
     "fsdp2": {**ALONE, "offload_optimizer": False, "precision": ("fp32", "bf16")},
     "fsdp2_kept": {**ALONE, "offload_optimizer": False, "precision": ("fp32", "bf16")},
     "tp": {"pp": 1, "precision": "fp32", "clipping": 0.0, "zero_stage": 0},
-    "pipeline": {"tp": 1, "precision": "fp32", "clipping": 0.0, "zero_stage": 0},
+    "pipeline": {**UNTIED, "tp": 1, "precision": "fp32", "clipping": 0.0, "zero_stage": 0},
     "accelerate_ddp": {**ALONE, "precision": ("fp32", "bf16"), "zero_stage": 0},
     "accelerate_fsdp": {**ALONE, "precision": "fp32"},
     "accelerate_deepspeed": {**ALONE, "precision": ("fp32", "bf16")},
     "deepspeed": ALONE,
-    "deepspeed_pipeline": {"tp": 1, "precision": ("fp32", "bf16")},
+    "deepspeed_pipeline": {**UNTIED, "tp": 1, "precision": ("fp32", "bf16")},
+    "deepspeed_three_axes": {**UNTIED, "config.dropout": 0.0, "precision": "fp32", "zero_stage": 1},
     "deepspeed_tp": {"pp": 1, "recompute": False, "zero_stage": (0, 1, 2)},
 }
 
@@ -81,6 +89,11 @@ def require_able(name: str, run: RunDescription) -> None:
     """
     find_engine(name)
     refuse(run, name, **TAKES.get(name, {}))
+    if name == "deepspeed_pipeline" and run.clipping and (run.zero_stage, run.precision) == (0, "fp32"):
+        raise ValueError(
+            f"the engine {name!r} clips in fp32 with zero_stage=1, got 0: there DeepSpeed 0.19.8 takes the norm of the "
+            "first stage for that of the model (clip_grad_norm_ in deepspeed/runtime/utils.py)"
+        )
 
 
 def find_engine(name: str) -> EngineKind:

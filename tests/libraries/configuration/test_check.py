@@ -96,6 +96,15 @@ def test_the_ranks_of_autotp_count_as_replicas():
     assert "must divide the ranks, got 3 and 4" in fault
 
 
+def test_autotp_knows_no_stages():
+    """tests/libraries/engines/test_deepspeed_three_axes.py shows what DeepSpeed does with both."""
+    by_autotp = laid_over(GOOD, {"tensor_parallel": {"autotp_size": 2}, "zero_optimization": {"stage": 1}})
+    del by_autotp["train_batch_size"]
+    for faults in (check_ds_config(by_autotp, 4, pp=2), faults_that_stop(by_autotp, 4, pp=2)):
+        (fault,) = faults
+        assert "autotp_size does not go with a pipeline" in fault
+
+
 @pytest.mark.parametrize("config", [[], None, "x", 3])
 def test_what_is_no_dictionary_is_refused(config):
     for ask in (lambda: check_ds_config(config, 2), lambda: batch_numbers(config, 2)):

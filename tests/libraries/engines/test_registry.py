@@ -12,6 +12,7 @@ from dtlearn.runtime.run import run_ranks
 from tests.libraries.runs import EXACT, apart, losses_of, reference_losses
 
 RUN = RunDescription()
+TIED = replace(RUN.config, tie_embeddings=True)
 CASES = {
     "ddp": {"accumulation": 2, "clipping": 0.5, "recompute": True},
     "fsdp2": {"accumulation": 2, "clipping": 0.5, "recompute": True},
@@ -54,6 +55,8 @@ def test_ranks_that_do_not_average_are_found():
         ("tp", {"tp": 2, "precision": "bf16"}, "the engine 'tp' takes precision='fp32', got 'bf16'"),
         ("pipeline", {"pp": 2, "clipping": 1.0}, "the engine 'pipeline' takes clipping=0.0, got 1.0"),
         ("accelerate_fsdp", {"precision": "bf16"}, "takes precision='fp32'"),
+        ("pipeline", {"pp": 2, "config": TIED}, "takes config.tie_embeddings=False, got True"),
+        ("deepspeed_pipeline", {"pp": 2, "config": TIED}, "takes config.tie_embeddings=False, got True"),
     ],
 )
 def test_what_an_engine_cannot_do_is_refused(engine, changes, says):
