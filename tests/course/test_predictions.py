@@ -71,8 +71,8 @@ def spoilers(source: str, answers: dict[str, dict[str, str]]) -> list[str]:
 
 
 def plain(text: str) -> str:
-    """A text without the marks of comments, tags and line ends."""
-    return " ".join(re.sub(r"(?m)^# ?|<[^>]*>", " ", text).split())
+    """A text without the marks of comments, tags and line ends; a < that begins no tag stays."""
+    return " ".join(re.sub(r"(?m)^# ?|</?[a-z][^<>]*>", " ", text).split())
 
 
 def parts(entry: dict[str, str]) -> list[str]:
