@@ -1,7 +1,4 @@
-"""Right answers of another kind than the solution: they pass, without a remark.
-
-`make test` takes one of each exercise, `make test-all` every one.
-"""
+"""Right answers of another kind than the solution: they pass, without a remark. `make test-all` grades them."""
 
 from pathlib import Path
 
@@ -15,17 +12,14 @@ COURSE = load_course()
 FOLDER = Path(__file__).parent / "right"
 EXERCISES = {(chapter.slug, exercise.name): exercise for chapter in COURSE.chapters for exercise in chapter.exercises}
 RIGHT = sorted(FOLDER.glob("*/*/*.py"))
-FIRST = {path.parent: path for path in reversed(RIGHT)}.values()  # of each exercise
 
 
-def all_right_answers():
-    """As parameters of a test; all but the first of each exercise are marked `every_answer`."""
-    for path in RIGHT:
-        marks = [] if path in FIRST else [pytest.mark.every_answer]
-        yield pytest.param(path, id="-".join(path.relative_to(FOLDER).with_suffix("").parts), marks=marks)
+def name_of(path: Path) -> str:
+    return "-".join(path.relative_to(FOLDER).with_suffix("").parts)
 
 
-@pytest.mark.parametrize("path", list(all_right_answers()))
+@pytest.mark.every_answer
+@pytest.mark.parametrize("path", RIGHT, ids=name_of)
 def test_a_right_answer_of_another_kind_passes(path: Path):
     exercise = EXERCISES[path.parent.parent.name, path.parent.name]
     stub = files_of(COURSE, exercise).stub.relative_to(COURSE.root).as_posix()
@@ -34,6 +28,5 @@ def test_a_right_answer_of_another_kind_passes(path: Path):
     assert verdict.passed and verdict.score == exercise.points, verdict.first_fault
 
 
-def test_every_exercise_has_one_that_is_always_graded():
-    always = [param.values[0].parent for param in all_right_answers() if not param.marks]
-    assert sorted((folder.parent.name, folder.name) for folder in always) == sorted(EXERCISES)
+def test_every_exercise_has_one():
+    assert {(path.parent.parent.name, path.parent.name) for path in RIGHT} == set(EXERCISES)
