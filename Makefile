@@ -26,7 +26,7 @@ prepare:
 	@env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest tests --collect-only -q >/dev/null 2>&1 & \
 		$(MAKE) --no-print-directory check; status=$$?; wait; exit $$status
 
-test: prepare ## Make the environment if needed, then all checks, tests and notebooks; of wrong answers one each
+test: prepare ## Make the environment if needed, then checks, notebooks and all tests but slow ones
 	@echo "== 3. Tests, and every notebook once more against its stored outputs"
 	@$(BIN)/python tools/run_tests.py
 

@@ -5,7 +5,7 @@ it. Such a test is named at the end ("passed only alone"), so that it is mended 
 few are never chance, and are not tried again. A table says what each part of the suite took.
 
 python tools/run_tests.py [pytest's options and paths, instead of all but those for `make test-all`]
-python tools/run_tests.py --without-notebooks    all but those, and no notebook: `make test-all` runs those otherwise
+python tools/run_tests.py --without-notebooks    slow tests too, and no notebook: `make test-all` runs those otherwise
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ from pathlib import Path
 from seconds_by_part import chapters, read, table
 
 ROOT = Path(__file__).resolve().parent.parent
-# What is left out here is run by `make test-all`.
+# What is left out here is run by the other steps of `make test-all`.
 LEFT_OUT = "not every_answer and not whole_grid and not every_device and not whole_ladder"
 TESTS = ["tests", "-m", LEFT_OUT]
-ALL = [*TESTS, "notebooks", "--nbval", "--nbval-current-env", "-p", "tests.quick_start", "-p", "tests.kernel_sockets"]
+NOTEBOOKS = ["notebooks", "--nbval", "--nbval-current-env", "-p", "tests.quick_start", "-p", "tests.kernel_sockets"]
+ALL = ["tests", "-m", f"{LEFT_OUT} and not slow", *NOTEBOOKS]
 # Two more than there are processors: on two processors all tests took 850 s so, and 945 s with one more (both before
 # they took turns, see below). With three more the same tests needed more processor time (0, 5 and 28 % in three
 # measurements): a test is several ranks. tests/conftest.py puts long files first, so that all workers end at nearly

@@ -108,4 +108,7 @@ def test_notebooks_can_be_left_out(suite, monkeypatch):
     chosen = []
     monkeypatch.setattr("run_tests.timed_pytest", lambda arguments, folder: chosen.extend(arguments) or 0)
     assert main(["--without-notebooks"], suite) == 0
-    assert "notebooks" not in chosen and chosen[:3] == ["tests", "-m", LEFT_OUT]
+    assert "notebooks" not in chosen and chosen[:3] == ["tests", "-m", LEFT_OUT]  # slow ones, too
+    chosen.clear()
+    assert main([], suite) == 0
+    assert "notebooks" in chosen and chosen[:3] == ["tests", "-m", f"{LEFT_OUT} and not slow"]
