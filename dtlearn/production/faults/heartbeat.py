@@ -52,6 +52,7 @@ class Heartbeat:
         self._key, self._every, self._on_stall, self._stall = f"beat/{name}", every, on_stall, stall
         self._step, self._since = 0, time.monotonic()
         self._number, self._ended = 0, threading.Event()
+        self._beat()  # here, not in the thread: a rank that is stopped in its first step has been heard
         self._thread = threading.Thread(target=self._run, daemon=True, name="heartbeat")
         self._thread.start()
 
@@ -115,9 +116,10 @@ class HeartbeatMonitor:
         self._thread = threading.Thread(target=self._run, daemon=True, name="heartbeat-monitor")
         self._thread.start()
 
-    def pid(self, attempt: int, rank: int) -> int:
-        """The process id of a rank that has been heard."""
-        return self._beats[attempt, rank][2]
+    def pid(self, attempt: int, rank: int) -> int | None:
+        """The process id of a rank; None if it has not been heard."""
+        beat = self._beats.get((attempt, rank))
+        return beat and beat[2]
 
     def stop(self) -> None:
         """Watch no more."""

@@ -179,9 +179,10 @@ def _watching(folder: Path, ranks: int, attempts: int, log: StoryLog, acts: bool
         log("noticed", attempt=attempt, by=by, about=rank)
         if by == "progress" and rank is None:
             rank = _ask_flight_recorders(folder, attempt, ranks, log)
-        if acts and rank is not None:
+        pid = None if rank is None else monitor.pid(attempt, rank)
+        if acts and pid is not None:
             with contextlib.suppress(ProcessLookupError):  # it has ended meanwhile
-                os.kill(monitor.pid(attempt, rank), signal.SIGKILL)
+                os.kill(pid, signal.SIGKILL)
                 log("killed", attempt=attempt, about=rank)
 
     store = host_store()

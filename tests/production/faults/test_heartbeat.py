@@ -1,6 +1,7 @@
 """A monitor that hears heartbeats: of ranks that go on, fall silent, stand still, and are done."""
 
 import json
+import os
 import threading
 import time
 
@@ -45,6 +46,16 @@ def monitored(store):
     yield start
     for monitor in monitors:
         monitor.stop()
+
+
+def test_a_rank_is_heard_before_it_begins(store, monitored):
+    """It may be stopped before its thread first runs."""
+    beating = Heartbeat(("127.0.0.1", store.port), "0/1", LONG)
+    assert json.loads(store.get("beat/0/1"))[:2] == [1, 0]
+    monitor, heard = monitored(LIMIT, LONG)
+    assert heard.wait() == [(0, 1, "heartbeat")]
+    assert monitor.pid(0, 1) == os.getpid() and monitor.pid(0, 0) is None
+    beating.stop()
 
 
 def test_a_rank_that_beats_no_more_is_named_and_one_that_is_done_is_not(store, monitored):
