@@ -216,6 +216,7 @@ if dist.get_rank() == 1:
 """
 
 
+@pytest.mark.slow
 def test_a_script_and_its_launcher_say_what_they_say_when_really_started(source, monkeypatch, tmp_path):
     said = {}
     for warm in (True, False):

@@ -197,6 +197,7 @@ _HEARTBEAT = re.compile(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 @pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGKILL], ids=["ctrl-c", "killed"])
 def test_the_real_lab_opens_the_notebook_and_leaves_nothing(tmp_path, end):

@@ -236,6 +236,7 @@ FLOODS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("flood", FLOODS.values(), ids=FLOODS)
 def test_a_rank_that_prints_without_end_keeps_to_the_time_limit(flood):
     begun = time.monotonic()
@@ -256,6 +257,7 @@ def test_a_rank_that_prints_without_end_can_be_interrupted(interrupt):
     assert time.monotonic() - begun < 8
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("flood", FLOODS.values(), ids=FLOODS)
 def test_a_cell_that_prints_without_end_is_cut_and_can_be_stopped(make_world, cell, flood):
     world = make_world(2)

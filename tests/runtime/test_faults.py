@@ -38,6 +38,7 @@ def worlds(make_world):
     return lambda size: made[size] if size in made else made.setdefault(size, make_world(size))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("fault", "world_size"), CASES)
 def test_a_cell_names_the_fault_and_the_ranks_go_on(fault, world_size, worlds, monkeypatch):
     if fault.never_ends:  # however long recovery waits, its ranks have to be killed

@@ -136,6 +136,7 @@ def program(text):
             head.kill()
 
 
+@pytest.mark.slow
 def test_kills_of_the_program_itself(temp_root):
     with contextlib.ExitStack() as stack:
         # The first is really started, and its agent too.

@@ -49,6 +49,7 @@ def python(source, launch, **options) -> Shown:
     return launch(source, launcher="python", timeout=20, **options)
 
 
+@pytest.mark.slow
 def test_torchrun_starts_ranks_that_meet_and_each_line_has_its_rank(launch, tmp_path):
     script = tmp_path / "my script.py"
     source = f"""{MEET}

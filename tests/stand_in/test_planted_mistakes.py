@@ -155,6 +155,7 @@ def run_parity(function, *args):
     return getattr(importlib.import_module(module), name)(*args)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("package", MISTAKES)
 def test_the_parity_on_the_stand_in_finds_it(package):
     module, old, new, parity, message = MISTAKES[package]

@@ -36,6 +36,7 @@ def run(tmp_path_factory):
     return run_ranks(every_method, 2, str(folder), device="cpu", timeout=110), folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 def test_a_run_that_went_on_is_the_one_that_never_stopped(method, run):
     results, _ = run

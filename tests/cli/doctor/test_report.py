@@ -81,6 +81,7 @@ def test_without_a_course_there_is_one_problem_and_no_crash(monkeypatch):
     assert [c.state for c in checks] == ["problem"]
 
 
+@pytest.mark.slow
 def test_the_real_doctor():
     begun = time.monotonic()
     done = subprocess.run(

@@ -325,6 +325,7 @@ def tree(folder):
 SAME = ["--students", "students.csv", "--rules", "rules.toml"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("of", [3, 20])  # of some of 20 nobody is
 def test_a_class_in_parts_leaves_what_one_in_one_piece_leaves(class_folder, capsys, monkeypatch, of):
     """Byte for byte, and with the same exit status."""

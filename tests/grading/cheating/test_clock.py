@@ -46,6 +46,7 @@ kind.arrived, kind.launch = arrived, launch
 NOTHING = "def barrier():\n    pass\n"
 
 
+@pytest.mark.slow
 @tries("rewrites the clock, where an exercise judges what came first (`ch01.barrier`; the overlap of chapters 3 and 9)")
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize(

@@ -75,6 +75,7 @@ def judged(graded):
     return lambda text, isolation: graded(text, isolation)[0]
 
 
+@pytest.mark.slow
 @tries("ends or stops the process above it")
 @pytest.mark.parametrize("signal", ["SIGKILL", "SIGSTOP"])
 @pytest.mark.parametrize("level", [0, 1, pytest.param(2, marks=needs_level_2)])

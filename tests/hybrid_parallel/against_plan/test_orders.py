@@ -18,6 +18,7 @@ TINY = GPTConfig(vocab_size=16, context_length=8, num_layers=4, num_heads=4, hid
 LINK = Link(1e-5, 1e6, inside=Link(1e-6, 1e8), ranks_per_node=4)
 
 
+@pytest.mark.slow
 def test_eight_ranks_on_two_nodes():
     run = SmallRun(TINY, MeshLayout(tp=4, dp=2))
     inner, outer = found = measure_orders(run, [TP_INNER, DP_INNER], LINK, rounds=1)

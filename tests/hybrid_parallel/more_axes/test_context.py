@@ -43,6 +43,7 @@ def expected():
     return {(name, tied): in_one_process(name, tied) for name in ("sgd", "adamw") for tied in (False, True)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ranks", RUNS)
 def test_every_mesh_with_cp_is_one_process(ranks, expected):
     runs = RUNS[ranks]

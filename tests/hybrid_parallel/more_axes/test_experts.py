@@ -62,6 +62,7 @@ def expected():
     return one_process
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ranks", RUNS)
 def test_every_mesh_with_mixtures_is_one_process(ranks, expected):
     compare(RUNS[ranks], [expected(*run) for run in RUNS[ranks]], with_experts=True)

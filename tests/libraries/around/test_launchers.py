@@ -5,6 +5,7 @@ import pytest
 from dtlearn.libraries.around.launchers import LAUNCHERS, launch, launcher_is_there
 
 
+@pytest.mark.slow
 def test_torchrun_says_who_is_who():
     found = launch("torchrun", 2)
     said = found.variables()

@@ -134,6 +134,7 @@ def first_difference(seed, ours=GradScaler):
     return "", seen
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block", range(BLOCKS), ids=[f"{SCRIPTS} scripts, block {b}" for b in range(BLOCKS)])
 def test_random_scripts_have_torchs_trajectory(block):
     results = [first_difference(seed) for seed in range(block * SCRIPTS, (block + 1) * SCRIPTS)]

@@ -117,6 +117,7 @@ def on_four():
     return run_ranks(on_a_rank, P, device="cpu", timeout=120).values
 
 
+@pytest.mark.slow
 def test_ranks_keep_what_the_formula_says(on_four):
     for rank, (found, _, _) in enumerate(on_four):
         for (kind, m), (wrong, most) in found.items():

@@ -67,6 +67,7 @@ def go_on(folder, layout):
     return train(model, optimizer)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("saved", LAYOUTS)
 def test_every_layout_is_gone_on_with_by_every_other(saved, tmp_path):
     """Losses of the third and fourth step: they need all parameters and all of Adam's moments, and its count."""

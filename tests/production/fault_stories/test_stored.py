@@ -25,6 +25,7 @@ def test_each_job_went_on_to_its_end_and_somebody_named_the_rank(story):
         assert story.worlds[1] == story.worlds[0] - scenario.fewer
 
 
+@pytest.mark.slow
 def test_a_new_run_is_kept_and_read_alike(tmp_path):
     fresh = run_all(["flip_parameter"])
     write_stories(fresh, tmp_path / "kept.json")

@@ -3,6 +3,8 @@
 import sys
 from pathlib import Path
 
+import pytest
+
 from dtlearn.production.faults.on_torchrun import follow_torchruns, with_restarts
 from dtlearn.production.faults.scenarios import run_scenario
 from dtlearn.production.faults.story import StoryLog, read_events
@@ -31,6 +33,7 @@ def test_what_does_not_end_in_time_is_ended(tmp_path):
     log.close()
 
 
+@pytest.mark.slow
 def test_a_killed_rank_and_all_others_are_started_again():
     story = run_scenario("kill", launcher="torchrun", ranks=2, timeout=240.0)
     assert story.error == "" and story.worlds == (2, 2)
@@ -39,6 +42,7 @@ def test_a_killed_rank_and_all_others_are_started_again():
     assert {e.step for e in story.select("resumed", attempt=1)} == {4}
 
 
+@pytest.mark.slow
 def test_a_stopped_rank_is_killed_when_its_heartbeat_is_silent_and_torchrun_starts_all_again():
     story = run_scenario("stop", launcher="torchrun", ranks=2, timeout=240.0)
     assert story.error == "" and story.worlds == (2, 2)

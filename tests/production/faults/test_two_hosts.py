@@ -37,6 +37,7 @@ def test_where_hosts_cannot_be_played_it_is_said_why(monkeypatch):
         run_scenario("node_lost")
 
 
+@pytest.mark.slow
 @needs_hosts
 def test_a_job_goes_on_with_the_ranks_of_the_node_that_is_left():
     story = run_scenario("node_lost", timeout=300.0)

@@ -65,6 +65,7 @@ def test_a_save_between_the_word_of_a_death_and_the_death_counts_too(fault):
     assert sum(span.steps for span in spans if span.kind == "training") == 3
 
 
+@pytest.mark.slow
 def test_a_real_job_that_is_killed_again_and_again_makes_all_its_steps_with_the_same_losses():
     options = {"steps": 60, "step_seconds": 0.01, "save_seconds": 0.03, "save_every": 15}
     job = live(**options, mtbf=0.35, seed=2, max_failures=3)

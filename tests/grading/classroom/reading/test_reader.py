@@ -102,6 +102,7 @@ def test_damaged_tar_files(tmp_path):
         assert not found["answers"] and found["problems"]
 
 
+@pytest.mark.slow
 def test_what_takes_too_much_memory_or_time_is_that_hand_ins_fault(tmp_path, monkeypatch):
     bomb = zlib.compress(b"\0" * (64 << 20), wbits=31) * 160  # gzip allows parts: 10 GiB of zeros
     head = tarfile.TarInfo("big.bin")

@@ -324,6 +324,7 @@ if sys.argv[2] == "killed":
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["killed", "ends"])
 def test_nothing_is_left_on_any_host_when_the_head_is_gone(hosts, tmp_path, temp_root, how):  # noqa: F811
     path = write_lab(tmp_path, hosts, slots=1)
@@ -369,6 +370,7 @@ def test_a_script_runs_under_torchrun_on_all_nodes(lab):
     assert wait_until(lambda: not living() - before)
 
 
+@pytest.mark.slow
 def test_a_rank_of_a_script_that_fails_on_a_host_is_named(lab):
     """By its rank in the world: it is rank 0 of its host."""
     with pytest.raises(RankError, match=r"rank 1 failed first(.|\n)*ValueError: on purpose") as error:
@@ -376,6 +378,7 @@ def test_a_rank_of_a_script_that_fails_on_a_host_is_named(lab):
     assert error.value.rank == 1
 
 
+@pytest.mark.slow
 def test_a_script_is_ended_on_all_hosts_when_its_time_is_up(lab):
     before = living()
     with pytest.raises(RanksTimeout, match="did not finish within 15 s"):
