@@ -1564,7 +1564,7 @@ rank_table(
 # right as long as **all** ranks do so. Here only rank 0 has a checkpoint:
 
 
-# %%
+# %% tags=["nbval-ignore-output"]
 # %%ranks --expect deadlock
 def centred(x):
     total = x.detach().mean()

@@ -112,7 +112,8 @@ alone = dtlearn.run_ranks(  # the same job, and nobody is killed
 )[0]
 for name, result in {"never killed": alone, "killed": saving}.items():
     losses = [f"{x:.4f}" for x in result.losses[-3:]]
-    print(f"{name:>12}: last losses {losses}, bits {result.digest[:12]}")
+    print(f"{name:>12}: last losses {losses}")
+print("all parameters have the same bits:", saving.digest == alone.digest)
 
 # %% [markdown]
 # The job *rewinds* to its newest checkpoint: step 5 was done twice, and the end is the same **to the last bit**. That is the test of a checkpoint: nothing that affects
@@ -793,12 +794,14 @@ divided = dtlearn.run_ranks(save_divided, 4, str(folder / "divided"), device="cp
 sharded = dtlearn.run_ranks(go_on_sharded, 2, str(folder / "divided"), device="cpu")[0]
 print(
     "losses of steps 3 and 4, tensor-parallel on four ranks:",
-    [f"{x:.9f}" for x in divided],
+    [f"{x:.6f}" for x in divided],
 )
 print(
     "                                     ZeRO 3 on two ranks:",
-    [f"{x:.9f}" for x in sharded],
+    [f"{x:.6f}" for x in sharded],
 )
+apart = max(abs(a - b) for a, b in zip(divided, sharded))
+print("equal but for rounding in float64:", apart < 1e-12)
 
 # %% [markdown]
 # ## What do others write?
