@@ -800,7 +800,7 @@ print(
     "                                     ZeRO 3 on two ranks:",
     [f"{x:.6f}" for x in sharded],
 )
-apart = max(abs(a - b) for a, b in zip(divided, sharded))
+apart = max(abs(a - b) for a, b in zip(divided, sharded, strict=True))
 print("equal but for rounding in float64:", apart < 1e-12)
 
 # %% [markdown]
