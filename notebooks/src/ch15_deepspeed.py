@@ -485,7 +485,7 @@ rank_table(
 # %%
 from dtlearn.libraries.engines import deepspeed_three_axes
 
-dtlearn.show_source(deepspeed_three_axes.DeepSpeedThreeAxes)
+dtlearn.show_source(deepspeed_three_axes.DeepSpeedThreeAxes, docstring=False)
 
 # %% [markdown]
 # DeepSpeed brings the grid, the pipeline and ZeRO. **The layers it leaves to you**: `PipelineModule` runs the links that it is given, and divides none.
@@ -496,7 +496,7 @@ dtlearn.show_source(deepspeed_three_axes.DeepSpeedThreeAxes)
 # every parameter for an attribute, `tensor_model_parallel` (or `model_parallel`), and takes what has none for a copy:
 
 # %%
-dtlearn.show_source(deepspeed_three_axes.mark_divided)
+dtlearn.show_source(deepspeed_three_axes.mark_divided, docstring=False)
 
 # %% [markdown]
 # Forget it, and the norm of the first gradient is 2.97 in the place of 3.30. Mark everything, and it is 4.26. No error, and without clipping no

@@ -76,24 +76,24 @@ class DeepSpeedThreeAxes:
     """
 
     def __init__(self, run: RunDescription) -> None:
-        if (ranks := dist.get_world_size()) != run.world_size:
-            raise ValueError(f"the description has world_size={run.world_size}, and there are {ranks} ranks")
+        if (n := dist.get_world_size()) != run.world_size:
+            raise ValueError(f"world_size={run.world_size}, and there are {n} ranks")
         deepspeed = quiet_deepspeed()
         deepspeed.init_distributed(dist_backend="gloo", dist_init_required=False, verbose=False)
-        topologies = importlib.import_module("deepspeed.runtime.pipe.topology")
-        topology = topologies.PipeModelDataParallelTopology(num_pp=run.pp, num_mp=run.tp, num_dp=run.dp)
-        # Layers need their group before PipelineModule makes its own grid, of groups with the same ranks.
-        self.run, self.grid = run, topologies.PipelineParallelGrid(topology=topology)
+        grids = importlib.import_module("deepspeed.runtime.pipe.topology")
+        topology = grids.PipeModelDataParallelTopology(num_pp=run.pp, num_mp=run.tp, num_dp=run.dp)
+        # Layers need their group before PipelineModule makes a grid of its own, of the same ranks.
+        self.run, self.grid = run, grids.PipelineParallelGrid(topology=topology)
         group = self.grid.get_slice_parallel_group()
-        names = ["embedding", *(f"blocks.{number}" for number in range(run.config.num_layers)), "head"]
-        loss = functools.partial(vocabulary_parallel_cross_entropy, num_classes=run.config.vocab_size, group=group)
+        names = ["embedding", *(f"blocks.{n}" for n in range(run.config.num_layers)), "head"]
+        cross_entropy = functools.partial(vocabulary_parallel_cross_entropy, group=group)
         module = deepspeed.pipe.PipelineModule(
             layers=[deepspeed.pipe.LayerSpec(DividedLink, run, name, group) for name in names],
             topology=topology,
-            loss_fn=loss,
+            loss_fn=functools.partial(cross_entropy, num_classes=run.config.vocab_size),
             partition_method="uniform",
             activation_checkpoint_interval=int(run.recompute),
-            # The reentrant one, its default, gives no gradient to a link whose input has none: the embedding.
+            # Its default, the reentrant one, gives the embedding no gradient: token ids need none.
             activation_checkpoint_func=deepspeed.checkpointing.non_reentrant_checkpoint,
         )
         mark_divided(module)

@@ -78,7 +78,9 @@ def test_nodes_that_do_not_come_are_named_and_the_others_examined(tmp_path, caps
     assert list(well) == NODE_CHECKS
     assert "host old has torch 2.0.0, the head" in old["joined"]["found"]
     assert "install the same version of torch" in old["joined"]["found"]
-    assert "host ill (rank 3) is gone: the helper process that starts ranks ended" in ill["joined"]["found"]
+    found = ill["joined"]["found"]  # it ends before it is greeted, or soon after
+    gone = "host ill (rank 3) is gone: the helper process that starts ranks ended" in found
+    assert gone or (found.startswith("host ill did not join") and "No module named 'torch" in found), found
     assert off["joined"]["found"].startswith("host off did not join: `/bin/false` ended with code 1")
     assert "dtlearn node --join" in off["joined"]["advice"]
     assert together["all-reduce"]["found"] == "not tried: 1 of 4 nodes are here"

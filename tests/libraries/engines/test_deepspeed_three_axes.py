@@ -226,5 +226,5 @@ def test_numbers_of_ranks_that_do_not_fit_are_refused():
             replace(ALL, world_size=world_size)
     with pytest.raises(ValueError, match="global_batch must be micro-batch"):
         replace(ALL, world_size=12)
-    with pytest.raises(RankError, match="the description has world_size=8, and there are 2 ranks"):
+    with pytest.raises(RankError, match="world_size=8, and there are 2 ranks"):
         run_ranks(losses_of, 2, NAME, ALL, device="cpu")
