@@ -11,7 +11,7 @@ All experts wait for the busiest one, or for the rank that has it. A router left
 
 **Which tokens f counts** is a choice. Over those of all ranks the loss is that of one process with all tokens: f P is
 linear in P, so the mean of the ranks' losses is right with one all-reduce of E counts, and nothing in backward. Over
-those of a rank each rank is asked to be even by itself: another loss, and a stricter one. Two ranks that use two of
+those of a rank each rank has to be even by itself: another loss, and a stricter one. Two ranks that use two of
 four experts each are even together, and not alone.
 
 Sources: Fedus et al., 2101.03961, equations 4 to 6 (k = 1; for k choices f is their share, so that it adds up to 1);

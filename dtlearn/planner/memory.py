@@ -94,7 +94,7 @@ def planned_memory(run: TrainingRun) -> PlannedMemory:
 def live_microbatches(run: TrainingRun) -> float:
     """Micro-batches that the first rank keeps, in whole stages: 1F1B p, GPipe m, interleaved p (1 + (p-1)/(pv)).
 
-    Any other schedule is asked itself, with at most 3p micro-batches: with more it keeps no more.
+    Any other schedule is simulated, with at most 3p micro-batches: with more it keeps no more.
     """
     p, m, v = run.axes.pp, run.num_microbatches, run.axes.virtual_stages
     if p == 1:

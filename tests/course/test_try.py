@@ -8,7 +8,7 @@ from dtlearn.grading.learner.try_answer import try_answer
 
 COURSE = load_course()
 EXERCISES = [exercise for chapter in COURSE.chapters for exercise in chapter.exercises]
-LINES, COLUMNS = 32, 110  # four ranks of eight lines
+LINES, COLUMNS = 30, 110
 
 
 @pytest.mark.every_answer

@@ -148,7 +148,7 @@ def on_rank(answer: Any, jobs: Any) -> Any:
 
 
 def expected(case: Case, given: Given) -> list[Any]:
-    """Every tuple of four numbers is asked whether it is allowed; those that are stand in one sorted list."""
+    """Every tuple of four numbers is checked; the allowed ones stand in one sorted list."""
     return [on_rank(first_of_all, **given[0])] * case.world_size
 
 

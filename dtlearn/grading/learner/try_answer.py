@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _SEED = 2  # the same inputs every time, so that two tries can be compared
 _WIDE, _FACTS = 110, 6  # columns, and values by name of one kind: two ranks fit on a screen
+_ALONE = 4  # of so many values by name each has a line
 _MOST = 12  # values of a tensor, and entries of a list, that are shown
 
 
@@ -91,10 +92,22 @@ def _in_lines(what: str, value: Any) -> Iterator[str]:
     if not isinstance(value, dict) or (len(f"{in_short(value)}") <= _WIDE // 2 and what != "given"):
         yield f"{what:<10}{in_short(value)}"
         return
-    for name, part in list(value.items())[:_FACTS]:
-        yield f"{what:<10}{name} = {in_short(part)}"
+    facts = [f"{name} = {in_short(part)}" for name, part in list(value.items())[:_FACTS]]
+    for line in _short_ones_together(facts) if len(facts) > _ALONE else facts:
+        yield f"{what:<10}{line}"
     if len(value) > _FACTS:
         yield f"{what:<10}and {len(value) - _FACTS} more"
+
+
+def _short_ones_together(facts: list[str]) -> list[str]:
+    """Neighbours on one line, as long as that is short."""
+    lines: list[str] = []
+    for fact in facts:
+        if lines and len(f"{lines[-1]}, {fact}") <= _WIDE // 2:
+            lines[-1] += f", {fact}"
+        else:
+            lines.append(fact)
+    return lines
 
 
 def _cut(line: str) -> str:

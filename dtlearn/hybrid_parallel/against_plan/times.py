@@ -107,8 +107,8 @@ def plan_with(run: SmallRun, link: Link, parts: Sequence[MeasuredTimes]) -> Step
 def _with_played_pipeline(planned: StepTime, run: SmallRun, link: Link, mean: MeasuredTimes) -> StepTime:
     """The same with the schedule played message by message: by the planner's rule no transfer is hidden.
 
-    The rule is for clusters, where transfers are a few per cent of a step. On a slow link they are most of it, and a
-    schedule hides some: those of 1F1B go both ways at once.
+    On a slow link transfers are much of a step, and what a schedule hides of them counts: those of 1F1B go both ways
+    at once. Nothing of the planner's rule is used but the bytes of a message.
     """
     chunks = run.made_schedule.num_stages // run.layout.pp
     runs = run.num_microbatches * chunks  # passes of a rank

@@ -17,7 +17,7 @@ def check_ds_config(
 ) -> list[str]:
     """All faults and traps of a configuration, a sentence each with what to change; [] if there is none.
 
-    How keys fit together is asked once every value is of the kind that its key takes.
+    How keys fit together is checked once every value is of the kind that its key takes.
 
     Args:
         config: the dictionary that `deepspeed.initialize` would get.

@@ -11,6 +11,7 @@ from collections import defaultdict
 
 from ..actions import Action, Op
 from ..checking.simulate import StageTimes
+from ..checking.validate import check
 from ..schedule import Schedule
 from .communication import Compute, MessageBatch, StageMessage, message_of, with_communication
 
@@ -24,14 +25,16 @@ def played_seconds(schedule: Schedule, times: StageTimes, occupied: float, laten
     **Communication** and **Memory**: none; it is arithmetic.
 
     Args:
-        schedule: valid.
+        schedule: any.
         times: of the stages, in seconds.
         occupied: seconds for which a message occupies a port: its bytes / the link's bandwidth.
         latency: of the link, in seconds.
 
     Raises:
+        ScheduleError: the schedule is wrong.
         ValueError: a negative number of seconds.
     """
+    check(schedule)
     if occupied < 0 or latency < 0:
         raise ValueError(f"a message takes 0 s or more, got {occupied} s and a latency of {latency} s")
     link = _Link(occupied, latency)
@@ -63,8 +66,9 @@ class _Link:
 
     def sent(self, messages: list[StageMessage]) -> float | None:
         """When all of them are gone; None: not all have started."""
-        ends = [self._ends.get(message) for message in messages]
-        return None if None in ends else max((end for end in ends if end is not None), default=0.0)
+        if not all(message in self._ends for message in messages):
+            return None
+        return max((self._ends[message] for message in messages), default=0.0)
 
     def arrived(self, message: StageMessage) -> float | None:
         """When it is there; None: it has not started."""

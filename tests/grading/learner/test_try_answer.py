@@ -4,7 +4,7 @@ import torch
 from dtlearn.course import load_course
 from dtlearn.grading.learner import attempts
 from dtlearn.grading.learner.exercise_files import files_of
-from dtlearn.grading.learner.try_answer import in_short, try_answer
+from dtlearn.grading.learner.try_answer import _in_lines, in_short, try_answer
 from tests.grading.small_course import ID, RIGHT, STUB, WRONG, small_course
 
 
@@ -71,3 +71,10 @@ def test_an_exercise_that_is_for_other_sizes_only_runs_on_these(tmp_path):
 )
 def test_values_fit_in_a_line(value, says):
     assert in_short(value) == says
+
+
+def test_of_many_values_short_neighbours_share_a_line():
+    few, many = {"a": 1, "b": 2.5, "c": []}, {"long": "x" * 70, "a": 1, "b": 2.5, "c": [], "d": "y" * 70}
+    assert list(_in_lines("given", few)) == ["given     a = 1", "given     b = 2.5", "given     c = []"]
+    long, short, last = _in_lines("given", many)
+    assert short == "given     a = 1, b = 2.5, c = []" and long[10:].startswith("long") and last[10:].startswith("d =")

@@ -140,7 +140,7 @@ class HeadPort:
         self.changed = threading.Condition()
         self.asked = 0
         self._by_identity, self._parting = dict[bytes, JoinedNode](), set[bytes]()  # parting: sent home
-        self._context = zmq.asyncio.Context()  # of its own: who may join is asked per context
+        self._context = zmq.asyncio.Context()  # of its own: who may join is decided per context
         self._bound: Future[int] = Future()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), name="dtlearn-lab", daemon=True)
         self._thread.start()
