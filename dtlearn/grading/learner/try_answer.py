@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from ..judging.run_case import Evidence
 
 _SEED = 2  # the same inputs every time, so that two tries can be compared
-_WIDE, _FACTS = 110, 6  # columns, and values by name of one kind: two ranks fit on a screen
-_ALONE = 4  # of so many values by name each has a line
+_WIDE, _FACTS, _ALONE = 110, 6, 4  # columns; values by name of one kind, and so many with a line each
 _MOST = 12  # values of a tensor, and entries of a list, that are shown
 
 
@@ -92,22 +91,13 @@ def _in_lines(what: str, value: Any) -> Iterator[str]:
     if not isinstance(value, dict) or (len(f"{in_short(value)}") <= _WIDE // 2 and what != "given"):
         yield f"{what:<10}{in_short(value)}"
         return
-    facts = [f"{name} = {in_short(part)}" for name, part in list(value.items())[:_FACTS]]
-    for line in _short_ones_together(facts) if len(facts) > _ALONE else facts:
-        yield f"{what:<10}{line}"
-    if len(value) > _FACTS:
-        yield f"{what:<10}and {len(value) - _FACTS} more"
-
-
-def _short_ones_together(facts: list[str]) -> list[str]:
-    """Neighbours on one line, as long as that is short."""
-    lines: list[str] = []
-    for fact in facts:
-        if lines and len(f"{lines[-1]}, {fact}") <= _WIDE // 2:
-            lines[-1] += f", {fact}"
-        else:
-            lines.append(fact)
-    return lines
+    lines = [""]
+    for name, part in list(value.items())[:_FACTS]:
+        fact = f"{name} = {in_short(part)}"
+        together = f"{lines[-1]}, {fact}"  # of many values short neighbours share a line
+        lines[-1:] = [together] if len(value) > _ALONE and len(together) <= _WIDE // 2 else [lines[-1], fact]
+    lines += [f"and {len(value) - _FACTS} more"] * (len(value) > _FACTS)
+    yield from (f"{what:<10}{line.removeprefix(', ')}" for line in lines if line)
 
 
 def _cut(line: str) -> str:

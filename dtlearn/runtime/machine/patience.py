@@ -124,9 +124,8 @@ class Patience:
     def starved(self) -> bool:
         """Whether it ended only because no wait takes longer, and none of them could run for half of `seconds`."""
         elapsed = time.monotonic() - self._begun  # looked at now: the last look may be seconds ago
-        if any(_computed(pid) - before >= self.seconds / 2 for pid, before in self._computed.items()):
-            return False
-        return min(self._waited(elapsed), elapsed) >= self.seconds * (MOST - 0.5)
+        computed = any(_computed(pid) - before >= self.seconds / 2 for pid, before in self._computed.items())
+        return not computed and min(self._waited(elapsed), elapsed) >= self.seconds * (MOST - 0.5)
 
     def over(self) -> bool:
         """Whether nobody should wait any longer."""
@@ -161,8 +160,7 @@ def seconds_in_queue(pids: Collection[int]) -> dict[int, float]:
 
 def _queued(pid: int) -> float | None:
     """Seconds that the threads of a process have waited for a processor so far; None if nobody keeps that."""
-    times = _schedstat(pid)
-    return sum(waited for _, waited in times) / 1e9 if times else None
+    return sum(waited for _, waited in times) / 1e9 if (times := _schedstat(pid)) else None
 
 
 def _computed(pid: int) -> float:
@@ -170,7 +168,7 @@ def _computed(pid: int) -> float:
     return sum(had for had, _ in _schedstat(pid)) / 1e9
 
 
-def _schedstat(pid: int) -> list[tuple[int, int]]:
+def _schedstat(pid: int) -> list[list[int]]:
     """By thread of a process: nanoseconds for which it has had a processor, and has waited for one."""
     times = []
     # Not our number: of our own namespace, it may be another's in the /proc of a namespace around it.
@@ -178,6 +176,5 @@ def _schedstat(pid: int) -> list[tuple[int, int]]:
     with contextlib.suppress(OSError):  # not Linux; or it has ended
         for thread in os.listdir(folder):
             with contextlib.suppress(OSError, ValueError), open(f"{folder}/{thread}/schedstat") as file:
-                had, waited = map(int, file.read().split()[:2])
-                times.append((had, waited))
+                times.append([int(word) for word in file.read().split()[:2]])
     return times
